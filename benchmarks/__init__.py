@@ -1,0 +1,1 @@
+"""Ratios against the bare limit, measured side by side in one run. `python -m benchmarks [NAME...]`."""

@@ -1,0 +1,80 @@
+"""One training epoch against a bare loop: the same steps on batches that are already gathered in memory."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.fake_data import images
+from benchmarks.timing import Ratio, take_turns
+from ntmp_cli.artifacts import Artifact
+from ntmp_cli.config import MakeTuplesConfig, TrainConfig
+from ntmp_cli.data.labelled import LabelledData, load_labelled
+from ntmp_cli.data.specs import parse_spec
+from ntmp_cli.learning.loop import Job, Outcome, make_optimizer, train_epochs
+from ntmp_cli.learning.methods.ure import Ure
+from ntmp_cli.learning.models import build_scorer
+from ntmp_cli.stages.make_tuples import tuples_from_labelled
+from ntmp_cli.stages.training_data import input_normalisation, read_task, training_data
+
+
+class _NoCheckpoints:
+    def save(self, state: dict[str, Any]) -> None:
+        raise AssertionError("a benchmark is not interrupted")
+
+    def load(self) -> None:
+        return None
+
+    def due(self) -> bool:
+        return False
+
+
+def ratios() -> Iterator[Ratio]:
+    mnist = images("fake-mnist", 60_000, 100, (1, 28, 28))
+    cifar = images("fake-cifar10", 6_000, 100, (3, 32, 32))  # a tenth: what is compared is the work per step
+    yield _compare("epoch of mlp on data of MNIST's size", mnist, "mlp", rounds=5, allowed=1.08)
+    yield _compare("epoch of resnet20 on images of CIFAR-10's size", cifar, "resnet20", rounds=3, allowed=1.08)
+    yield _compare("epoch of linear on digits", load_labelled("digits"), "linear", rounds=200, allowed=1.5)
+
+
+def _compare(what: str, data: LabelledData, model: str, *, rounds: int, allowed: float) -> Ratio:
+    with tempfile.TemporaryDirectory() as folder:
+        config = MakeTuplesConfig(prior=0.5, heldout_share=0.0)
+        tuples = tuples_from_labelled(config, [parse_spec("3:1")], data, Path(folder) / "tuples")
+        # Far more epochs than are run, so that the generator never ends; nothing but training is timed.
+        settings = TrainConfig(prior=0.5, model=model, epochs=10_000, trace_every=0, select="last")
+        job = _job(tuples, settings)
+        epochs = train_epochs(job, Outcome())
+        bare = _bare_epoch(_job(tuples, settings))
+        return Ratio(what, *take_turns(lambda: next(epochs), bare, rounds), allowed)
+
+
+def _job(tuples: Artifact, config: TrainConfig) -> Job:
+    data = training_data(tuples, config)
+    factor, shift = input_normalisation(tuples, data, config.normalize)
+    model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, 0)
+    method = Ure(config, read_task(tuples))
+    return Job(config, method, model, data, None, torch.empty(0), torch.device("cpu"), _NoCheckpoints())
+
+
+def _bare_epoch(job: Job) -> Any:
+    """Forward, loss, backward and step on normalised float batches, and nothing else."""
+    model = copy.deepcopy(job.model)
+    optimizer = make_optimizer(model, job.config)
+    _, batches = job.data.epoch(1)
+    ready = [(batch.x * model.factor - model.shift, job.method.prepare(batch)) for batch in batches]
+    model.train()
+
+    def epoch() -> None:
+        for x, prepared in ready:
+            loss, _ = job.method.loss(model.network(x).squeeze(-1), prepared)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+
+    return epoch

@@ -1,0 +1,118 @@
+"""The `ntmp` program: its commands, global options, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ntmp_cli import __version__
+from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
+from ntmp_cli.errors import NtmpError
+
+app = typer.Typer(
+    name="ntmp",
+    help="Instance classifiers from counts: this group of n items has m positives, nobody knows which.",
+    epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable or "
+    "numerically hopeless, 130 interrupted, 1 a bug of ours.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("make-tuples")(make_tuples.command)
+app.command("inspect")(inspect.command)
+app.command("train")(train.command)
+app.command("evaluate")(evaluate.command)
+app.command("report")(report.command)
+app.command("run")(run_pipeline.command)
+app.command("list")(list_things.command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ntmp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More detail on stderr.")] = False,
+) -> None:
+    """Options before the command's name."""
+    level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
+    logging.getLogger("ntmp_cli").setLevel(level)
+
+
+class _StderrHandler(logging.Handler):
+    """Log lines as a person reads them; looks stderr up at every line, so that redirection works."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        print(f"{prefix}{record.getMessage()}", file=sys.stderr)  # noqa: T201
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Never raises for what a user can cause."""
+    logger = logging.getLogger("ntmp_cli")
+    logger.handlers, logger.propagate = [_StderrHandler()], False
+    logger.setLevel(logging.INFO)
+    try:
+        code = app(arguments, prog_name="ntmp", standalone_mode=False)
+        sys.stdout.flush()
+        if code == 130:  # Typer's answer to Ctrl-C
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except NtmpError as error:
+        return _fail(error.message, error.hint, error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted; nothing was published", None, 130)
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader of our output left, as `head` does. Nothing more can be said to it. Typer and rich
+        # make an exit of it.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the command line could not be parsed
+            message = error.format_message()
+            return _fail(message, _try_help(error), 2) if message else 2  # without arguments, help was shown
+        if isinstance(error, OSError) and error.strerror:
+            where = f"{error.filename}: " if error.filename else ""
+            return _fail(f"{where}{error.strerror}", "Check the path, its permissions and the free space.", 3)
+        if os.environ.get("NTMP_DEBUG"):
+            traceback.print_exc()
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}",
+            "This is a bug in ntmp. Set NTMP_DEBUG=1 to see where, and please report it.",
+            1,
+        )
+
+
+def _try_help(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"See `{context.command_path if context else 'ntmp'} --help`."
+
+
+def _fail(message: str, hint: str | None, code: int) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(Text("error: ", style="bold red"), Text(message), sep="", highlight=False)
+    if hint:
+        console.print(Text(hint), highlight=False)
+    return code
+
+
+def main() -> None:
+    sys.exit(run())

@@ -1,0 +1,15 @@
+"""Everything about the disk: manifests, atomic publishing, verified reading, HDF5 shards."""
+
+from ntmp_cli.artifacts.manifest import Artifact, Plan, describe_input, open_artifact
+from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing
+
+__all__ = [
+    "Artifact",
+    "IfExists",
+    "Plan",
+    "Staging",
+    "describe_input",
+    "kept_output",
+    "open_artifact",
+    "publishing",
+]

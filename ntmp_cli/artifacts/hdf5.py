@@ -1,0 +1,62 @@
+"""The only place that opens HDF5 files: typed, versioned, and without links that lead elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.errors import ArtifactError
+
+VERSION = 1
+
+
+@contextmanager
+def create(path: Path, element: str) -> Iterator[h5py.File]:
+    """A new file that carries its element type and version. Object times are off: same data, same bytes."""
+    # A small chunk cache: files are written once, front to back.
+    with h5py.File(path, "w", libver="latest", track_order=False, rdcc_nbytes=2**16) as file:
+        file.attrs["element"] = element
+        file.attrs["version"] = VERSION
+        yield file
+
+
+@contextmanager
+def read(path: Path, element: str) -> Iterator[h5py.File]:
+    """Open for reading, after checking type, version and links."""
+    try:
+        file = h5py.File(path, "r")
+    except OSError:
+        raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from None
+    with file:
+        found, version = file.attrs.get("element"), file.attrs.get("version")
+        if found != element:
+            raise ArtifactError(f"{path}: expected an HDF5 file of '{element}', found '{found}'")
+        if version != VERSION:
+            raise ArtifactError(
+                f"{path}: '{element}' version {version}, but this ntmp reads version {VERSION}",
+                hint="Use the ntmp version that wrote it, or make the artefact again.",
+            )
+        yield file
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """A data set that is stored in this very file: soft, external and virtual ones are refused."""
+    link = file.get(name, getlink=True)
+    if link is None:
+        raise ArtifactError(f"{file.filename}: has no data set '{name}'")
+    if not isinstance(link, h5py.HardLink):
+        raise ArtifactError(f"{file.filename}: '{name}' is a link to elsewhere, which is refused")
+    found = file[name]
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise ArtifactError(f"{file.filename}: '{name}' is not data stored in this file")
+    return found
+
+
+def array(file: h5py.File, name: str) -> NDArray[Any]:
+    return np.asarray(dataset(file, name)[()])

@@ -1,0 +1,22 @@
+"""Tables as JSON lines: one object per line, sorted keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.errors import ArtifactError
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, sort_keys=True, allow_nan=False) + "\n" for row in rows).encode("ascii")
+
+
+def read_json_lines(artifact: Artifact, name: str) -> list[dict[str, Any]]:
+    path = artifact.file(name)
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+    except ValueError:
+        raise ArtifactError(f"{path}: damaged: not JSON lines") from None

@@ -1,0 +1,11 @@
+"""Names of payload files that more than one stage knows."""
+
+TEST_INSTANCES = "test.h5"
+TEST_LABELS = "oracle/test-labels.h5"
+WEIGHTS = "model.safetensors"
+HISTORY = "history.jsonl"
+TIMING = "timing.jsonl"
+SCORES = "scores.h5"
+ROWS = "rows.jsonl"
+SUMMARY = "summary.json"
+CURVES = "curves.jsonl"

@@ -1,0 +1,58 @@
+"""True labels and true counts, in files of their own.
+
+Only evaluation and auditing may import this module; a test refuses it to the training code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.artifacts import hdf5
+from ntmp_cli.artifacts.layout import TEST_LABELS
+from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.publish import Staging
+
+
+@dataclass
+class OracleWriter:
+    """Appends arrays block by block, so that memory stays bounded."""
+
+    file: Any
+
+    def append(self, **columns: NDArray[Any]) -> None:
+        for name, values in columns.items():
+            if name not in self.file:
+                self.file.create_dataset(
+                    name,
+                    (0, *values.shape[1:]),
+                    values.dtype,
+                    maxshape=(None, *values.shape[1:]),
+                    chunks=(4096,),
+                )
+            column = self.file[name]
+            start = len(column)
+            column.resize(start + len(values), axis=0)
+            column[start:] = values
+
+
+@contextmanager
+def writing_oracle(staging: Staging, name: str) -> Iterator[OracleWriter]:
+    with hdf5.create(staging.file(name), "oracle") as file:
+        yield OracleWriter(file)
+    staging.add(name)
+
+
+def read_oracle(artifact: Artifact, name: str) -> dict[str, NDArray[Any]]:
+    with hdf5.read(artifact.file(name), "oracle") as file:
+        return {key: hdf5.array(file, key) for key in file}
+
+
+def read_test_labels(artifact: Artifact) -> NDArray[np.bool_]:
+    """Labels of the test split, from a tuples directory or from a run that carries a copy."""
+    return read_oracle(artifact, TEST_LABELS)["labels"].astype(bool)

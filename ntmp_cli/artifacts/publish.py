@@ -1,0 +1,244 @@
+"""Atomic publishing: all of an artefact appears at once, or nothing does.
+
+A stage writes into a hidden sibling directory, the manifest last; everything is flushed to disk and
+one rename makes it visible. A killed stage leaves only the hidden sibling, which the next run to the
+same place removes: its owner held a lock on it, and a lock dies with its process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import glob
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ntmp_cli.artifacts.manifest import (
+    KINDS,
+    MANIFEST,
+    Artifact,
+    FileEntry,
+    Manifest,
+    Plan,
+    canonical_json,
+    carries_manifest,
+    open_artifact,
+    sha256_file,
+)
+from ntmp_cli.errors import ArtifactError, UsageError
+
+try:
+    import fcntl
+except ImportError:  # not POSIX: stale staging directories are then left for the user to remove
+    fcntl = None  # type: ignore[assignment]
+
+# `refresh` is what `ntmp run` does: keep what is still true, replace what is not.
+IfExists = Literal["fail", "skip", "overwrite", "refresh"]
+
+
+@dataclass
+class Staging:
+    """The directory that a stage writes into. Every file is announced with `add` once it is closed."""
+
+    path: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    unhashed: list[str] = field(default_factory=list)
+    _hasher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2), repr=False)
+    _entries: dict[str, Future[FileEntry]] = field(default_factory=dict, repr=False)
+
+    def file(self, name: str) -> Path:
+        """Where to write the payload file `name`."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    def add(self, name: str, rows: int | None = None) -> None:
+        """Announce a finished file. It is flushed and hashed beside the writing of the next one."""
+        self._entries[name] = self._hasher.submit(self._settle, name, rows)
+
+    def add_bytes(self, name: str, content: bytes, rows: int | None = None) -> None:
+        self.file(name).write_bytes(content)
+        self.add(name, rows)
+
+    def add_json(self, name: str, value: Any, rows: int | None = None) -> None:
+        self.add_bytes(name, canonical_json(value), rows)
+
+    def carry(self, source: Artifact, name: str) -> None:
+        """Copy a payload file of an input unopened, so that the new artefact stands on its own."""
+        shutil.copyfile(source.file(name), self.file(name))
+        self.add(name, next(entry.rows for entry in source.manifest.files if entry.path == name))
+
+    def add_unhashed(self, name: str, content: bytes) -> None:
+        """A file that differs between equal runs, such as timings."""
+        self.file(name).write_bytes(content)
+        self.unhashed.append(name)
+
+    def _settle(self, name: str, rows: int | None) -> FileEntry:
+        path = self.path / name
+        digest = sha256_file(path)
+        _flush(path)
+        return FileEntry(name, path.stat().st_size, digest, rows)
+
+    def entries(self) -> tuple[FileEntry, ...]:
+        return tuple(self._entries[name].result() for name in sorted(self._entries))
+
+    def close(self) -> None:
+        self._hasher.shutdown(cancel_futures=True)
+
+
+def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
+    """Settle what happens to existing output before any work is done.
+
+    Returns the artefact to keep (`skip`), or None when the stage should compute.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not carries_manifest(out):
+        raise UsageError(
+            f"{out}: exists and was not written by ntmp, so it is never replaced",
+            hint="Choose another --out.",
+        )
+    if if_exists == "overwrite":
+        return None
+    if if_exists == "fail":
+        raise UsageError(
+            f"{out}: exists already",
+            hint="Choose another --out, or pass --if-exists skip (keep it) or --if-exists overwrite.",
+        )
+    found = open_artifact(out)
+    if not found.manifest.fulfils(plan):
+        if if_exists == "refresh":
+            return None
+        raise UsageError(
+            f"{out}: exists, but from other inputs or settings ({_difference(found.manifest, plan)})",
+            hint="Choose another --out, or pass --if-exists overwrite.",
+        )
+    found.verify()
+    _remove_stale(out.resolve())
+    found.kept = True
+    return found
+
+
+@contextmanager
+def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterator[Staging]:
+    """Give a staging directory; on success publish it as `out`, on any failure remove it."""
+    if plan.kind not in KINDS:
+        raise ValueError(f"unknown artefact kind '{plan.kind}'")
+    out = out.resolve()  # a link stays, and what it points to is replaced
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(out)
+    path, lock = _new_staging_folder(out)
+    staging = Staging(path)
+    try:
+        yield staging
+        manifest = Manifest(
+            plan.kind,
+            plan.config,
+            plan.seed,
+            plan.inputs,
+            staging.entries(),
+            staging.summary,
+            tuple(staging.unhashed),
+        )
+        (path / MANIFEST).write_bytes(manifest.to_bytes())
+        for folder in (path, *(p for p in path.rglob("*") if p.is_dir())):
+            _flush(folder)
+        _flush(path / MANIFEST)
+        _swap_in(path, out, replace=if_exists in ("overwrite", "refresh"))
+        _flush(out.parent)
+    finally:
+        staging.close()
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _swap_in(path: Path, out: Path, *, replace: bool) -> None:
+    """Make `path` visible as `out`. Replacing exchanges the two, so that `out` exists at every moment."""
+    try:
+        path.rename(out)
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+    if not replace or not carries_manifest(out):
+        raise ArtifactError(f"{out}: appeared while this stage was running; nothing was replaced")
+    if not _exchange(path, out):
+        old = out.parent / f".{out.name}.old-{secrets.token_hex(6)}"
+        out.rename(old)
+        path.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two directories in one step (Linux renameat2); False where the system cannot."""
+    at_cwd, rename_exchange = -100, 2
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), rename_exchange) == 0)
+
+
+def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
+    """A new hidden sibling of `out`, and the handle that holds its lock."""
+    while True:
+        path = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
+        path.mkdir()
+        if fcntl is None:
+            return path, None
+        # Between mkdir and lock, another process may take the folder for a dead one and remove it.
+        with suppress(FileNotFoundError):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists():
+                    return path, handle
+            except BlockingIOError:
+                pass
+            os.close(handle)
+
+
+def _remove_stale(out: Path) -> None:
+    """Remove staging directories whose process is gone."""
+    if fcntl is None:
+        return
+    for left in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
+        with suppress(OSError):
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _difference(manifest: Manifest, plan: Plan) -> str:
+    """Name what changed, settings first, because that is what a user typed."""
+    if manifest.kind != plan.kind:
+        return f"it is of kind '{manifest.kind}'"
+    keys = sorted(manifest.config.keys() | plan.config.keys())
+    changed = [
+        f"{key}: {manifest.config.get(key)} there, {plan.config.get(key)} now"
+        for key in keys
+        if manifest.config.get(key) != plan.config.get(key)
+    ]
+    if changed:
+        return "; ".join(changed[:5])
+    if list(manifest.inputs) != list(plan.inputs):
+        return "its inputs differ"
+    return f"written by ntmp {manifest.package_version}"

@@ -1,0 +1,1 @@
+"""One thin file per subcommand: parse, call its stage, show the result."""

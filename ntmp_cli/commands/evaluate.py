@@ -1,0 +1,34 @@
+"""`ntmp evaluate`"""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.choices import metric_names
+from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import EvaluateConfig
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
+
+
+@with_config(EvaluateConfig, complete={"metrics": metric_names})
+def command(config: EvaluateConfig, runs: Runs, out: Out, if_exists: IfExists = "fail", json: Json = False) -> None:
+    """Score runs on the hidden test labels. Creates an evaluation directory.
+
+    Example: ntmp evaluate work/run-*-* --reference ure+abs --out work/eval
+    """
+    from ntmp_cli.artifacts.jsonlines import read_json_lines
+    from ntmp_cli.artifacts.layout import ROWS, SUMMARY
+    from ntmp_cli.commands.views import evaluation_view
+    from ntmp_cli.stages.evaluate import evaluate
+
+    evaluation = evaluate(config, runs, out, if_exists=if_exists)
+    rows = read_json_lines(evaluation, ROWS)
+    groups = json_module.loads(evaluation.file(SUMMARY).read_bytes())
+    result = {**identity(evaluation, out), "rows": rows, "summary": groups}
+    show(result, json, lambda console: evaluation_view(console, evaluation))

@@ -1,0 +1,47 @@
+"""`ntmp make-tuples`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.choices import dataset_names
+from ntmp_cli.commands.options import DataRoot, IfExists, Json, Out, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import MakeTuplesConfig
+
+
+@with_config(
+    MakeTuplesConfig,
+    complete={"dataset": dataset_names},
+    short_forms={"n": "Tuple length; --n 3 --m 1 is short for --tuple 3:1.", "m": "Positives per tuple."},
+)
+def command(
+    config: MakeTuplesConfig,
+    out: Out,
+    if_exists: IfExists = "fail",
+    data_root: DataRoot = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    json: Json = False,
+) -> None:
+    """Turn a labelled data set into counted tuples and an unlabeled pool. Creates a tuples directory.
+
+    Example: ntmp make-tuples --dataset digits --n 3 --m 1 --prior 0.5 --seed 0 --out work/tuples
+    """
+    from ntmp_cli.commands.views import tuples_view
+    from ntmp_cli.stages.make_tuples import make_tuples
+
+    made = make_tuples(config, out, data_root=data_root, download=download, if_exists=if_exists)
+    facts = made.summary
+    result = {
+        **identity(made, out),
+        "tuples": facts["tuples"]["train"],
+        "strata": facts["strata"]["train"],
+        "effective_gap": facts["effective_gap"],
+        "instances": facts["instances"]["train"],
+        "unlabeled": facts["unlabeled"]["train"],
+        "prior": facts["prior"],
+        "warnings": facts["warnings"],
+    }
+    show(result, json, lambda console: tuples_view(console, made))

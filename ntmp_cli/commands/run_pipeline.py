@@ -1,0 +1,62 @@
+"""`ntmp run`"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.options import DataRoot, Json, Out
+from ntmp_cli.commands.show import show
+from ntmp_cli.config import PipelineConfig, load
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of the study.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. train.epochs=5.", show_default=False),
+]
+
+log = logging.getLogger(__name__)
+
+
+def command(
+    config: ConfigFile,
+    out: Out,
+    set_: Overrides = None,
+    data_root: DataRoot = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto",
+    json: Json = False,
+) -> None:
+    """Run a whole study from one file. Creates tuples, runs, evaluation and report below OUT.
+
+    Steps whose inputs and settings have not changed are skipped; an interrupted training goes on.
+
+    Example: ntmp run sample_configs/quickstart.yaml --out work/quickstart
+    """
+    from ntmp_cli.commands.progress import watching
+    from ntmp_cli.commands.views import pipeline_view
+    from ntmp_cli.stages.pipeline import resolve, run_pipeline
+
+    study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
+    steps = []
+    for step in run_pipeline(study, out, data_root=data_root, download=download, device=device, watching=watching):
+        log.info("%s %s", "unchanged" if step.skipped else "done     ", step.name)
+        steps.append(step)
+    result = {
+        "kind": "pipeline",
+        "out": str(out),
+        "manifest_sha256": steps[-1].artifact.sha256,
+        "steps": [
+            {
+                "step": s.name,
+                "kind": s.artifact.kind,
+                "skipped": s.skipped,
+                "manifest_sha256": s.artifact.sha256,
+            }
+            for s in steps
+        ],
+    }
+    show(result, json, lambda console: pipeline_view(console, out, steps))

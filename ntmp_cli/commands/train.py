@@ -1,0 +1,65 @@
+"""`ntmp train`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.choices import method_names, model_names
+from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import TrainConfig
+
+Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to train on.", show_default=False)]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")]
+Seconds = Annotated[
+    float,
+    typer.Option("--checkpoint-seconds", min=0, help="Checkpoint after an epoch when so much time has passed."),
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
+
+
+@with_config(TrainConfig, complete={"method": method_names, "model": model_names})
+def command(
+    config: TrainConfig,
+    tuples: Tuples,
+    out: Out,
+    if_exists: IfExists = "fail",
+    resume: Resume = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    checkpoint_seconds: Seconds = 30.0,
+    json: Json = False,
+) -> None:
+    """Train an instance scorer on tuples. Creates a run directory.
+
+    Example: ntmp train --tuples work/tuples --prior 0.5 --clamp abs --out work/run-abs-0
+    """
+    from ntmp_cli.artifacts.jsonlines import read_json_lines
+    from ntmp_cli.artifacts.layout import HISTORY
+    from ntmp_cli.commands.progress import limit_threads, watching
+    from ntmp_cli.commands.views import run_view
+    from ntmp_cli.stages.train import train
+
+    limit_threads(threads)
+    with watching(config.epochs) as watcher:
+        run = train(
+            config,
+            tuples,
+            out,
+            if_exists=if_exists,
+            resume="yes" if resume else "no",
+            device=device,
+            checkpoint_seconds=checkpoint_seconds,
+            watcher=watcher,
+        )
+    history = read_json_lines(run, HISTORY)
+    facts = {key: run.summary[key] for key in ("method", "epochs", "selected_epoch", "heldout_risk")}
+    show(
+        {**identity(run, out), **facts, "history": history},
+        json,
+        lambda console: run_view(console, run, history),
+    )

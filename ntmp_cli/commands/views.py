@@ -1,0 +1,146 @@
+"""Results as a person reads them in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.config import ReportConfig
+
+if TYPE_CHECKING:
+    from ntmp_cli.reporting.tables import Table as ResultsTable
+    from ntmp_cli.stages.pipeline import Step
+
+
+def tuples_view(console: Console, made: Artifact) -> None:
+    """Label-free facts of a tuples directory: sizes, strata and their rates, the gap."""
+    facts = made.summary
+    shape = "×".join(map(str, facts["instance"]["shape"]))
+    _pairs(
+        console,
+        {
+            "directory": made.path,
+            "data set": f"{facts['dataset']}, instances {shape} {facts['instance']['dtype']}",
+            "tuples": _by_split(facts["tuples"]),
+            "instances": f"{_by_split(facts['instances'])}, mean uses of a pool member {_reuse(facts['reuse'])}",
+            "unlabeled": _by_split(facts["unlabeled"]),
+            "test": f"{facts['test']:,}",
+            "mean rate ᾱ": f"{facts['mean_rate']:.4f}",
+            "prior π of U": f"{facts['prior']:.4f}, |π − ᾱ| = {abs(facts['prior'] - facts['mean_rate']):.4f}",
+            "effective gap √D/S₀": f"{facts['effective_gap']:.4f}",
+        },
+    )
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("n", "m", "rate", "tuples", "instances"):
+        table.add_column(name, justify="right")
+    for row in facts["strata"]["train"][:40]:
+        table.add_row(str(row["n"]), str(row["m"]), f"{row['rate']:.4f}", f"{row['tuples']:,}", f"{row['instances']:,}")
+    console.print(table)
+    if len(facts["strata"]["train"]) > 40:
+        console.print(f"… and {len(facts['strata']['train']) - 40} more strata")
+
+
+def _by_split(sizes: Mapping[str, int]) -> str:
+    heldout = f" (+ {sizes['heldout']:,} held out)" if "heldout" in sizes else ""
+    return f"{sizes['train']:,}{heldout}"
+
+
+def _reuse(reuse: Mapping[str, float]) -> str:
+    return f"{reuse['positive']:.2f} (positive), {reuse['negative']:.2f} (negative)"
+
+
+def run_view(console: Console, run: Artifact, history: Sequence[Mapping[str, Any]]) -> None:
+    """How a training ended."""
+    facts = run.summary
+    last = history[facts["selected_epoch"] - 1]
+    risk = last["heldout_risk"]
+    shown = {
+        "directory": run.path,
+        "method": facts["method"],
+        "trained on": f"{facts['dataset']} {facts['tuples']}, prior {facts['prior']:g}",
+        "model": f"{facts['model']}, {facts['parameters']:,} parameters",
+        "epoch kept": f"{facts['selected_epoch']} of {facts['epochs']}",
+        "training loss": f"{last['loss']:.5f}",
+        "held-out risk": "none" if risk is None else f"{risk:.5f} (label-free)",
+    }
+    if "negative_rate" in last:
+        shown["parts below 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
+    _pairs(console, shown)
+
+
+def evaluation_view(console: Console, evaluation: Artifact) -> None:
+    """The results table."""
+    from ntmp_cli.stages.report import table_of
+
+    asked = tuple(evaluation.manifest.config["metrics"])
+    console.print(results_view(table_of(evaluation, ReportConfig(title="Test results", metrics=asked))))
+
+
+def results_view(table: ResultsTable) -> Table:
+    """A results table: blocks set apart by lines, the best cells in bold."""
+    # Text objects everywhere: plain strings would have their [brackets] read as markup.
+    drawn = Table(caption=Text(table.caption), caption_justify="left", box=box.SIMPLE_HEAD)
+    for column in table.columns:
+        if column.shown:
+            drawn.add_column(Text(column.header), justify="right" if column.numeric else "left", overflow="fold")
+    for block in table.blocks:
+        for row in block:
+            drawn.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in table.shown(row)))
+        drawn.add_section()
+    return drawn
+
+
+def report_view(console: Console, files: Sequence[str]) -> None:
+    for name in files:
+        console.print(Text(name), soft_wrap=True)
+
+
+def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:
+    """The table of the study and where its report lies."""
+    evaluation_view(console, open_artifact(out / "evaluation", "evaluation"))
+    skipped = sum(step.skipped for step in steps)
+    console.print(f"{len(steps) - skipped} steps done, {skipped} unchanged")
+    console.print(Text(f"report: {out / 'report' / 'results.md'}"), soft_wrap=True)
+
+
+def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:
+    _pairs(console, entries)
+
+
+def artifact_view(console: Console, artifact: Artifact) -> None:
+    """Any artefact: facts first, then settings, lineage and files."""
+    manifest = artifact.manifest
+    if artifact.kind == "tuples":
+        tuples_view(console, artifact)
+    else:
+        simple = {k: v for k, v in manifest.summary.items() if not isinstance(v, dict)}
+        _pairs(console, {"directory": artifact.path, "kind": artifact.kind, **simple})
+    _pairs(console, {k: v for k, v in manifest.config.items() if v not in (None, [], "")}, "settings")
+    lineage = {f"{i['kind']} {i.get('name', '')}".strip(): i["sha256"][:16] for i in manifest.inputs}
+    _pairs(console, {**lineage, f"this {artifact.kind}": artifact.sha256[:16]}, "lineage (SHA-256)")
+    table = Table("file", box=box.SIMPLE_HEAD)
+    for name in ("rows", "bytes"):
+        table.add_column(name, justify="right")
+    for entry in manifest.files:
+        table.add_row(Text(entry.path), "" if entry.rows is None else f"{entry.rows:,}", f"{entry.bytes:,}")
+    console.print(table)
+    console.print(f"all {len(manifest.files)} files match their hashes (ntmp {manifest.package_version})")
+
+
+def _pairs(console: Console, values: Mapping[str, Any], title: str | None = None) -> None:
+    if title:
+        console.print(f"\n{title}")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(Text(name, style="dim"), Text(shown))
+    console.print(table)

@@ -1,0 +1,252 @@
+"""One frozen model per stage: the only place where a setting has a name, a default and a meaning.
+
+A configuration is a YAML file, then `--set key=value`, then command-line options; later wins.
+Unknown keys are refused, and all problems of a configuration are shown at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ntmp_cli.errors import UsageError, did_you_mean
+
+Clamp = Literal["none", "relu", "abs"]
+ClampScope = Literal["class", "source"]
+LossName = Literal["sigmoid", "logistic", "ramp"]
+Mixing = Literal["stratified", "pooled"]
+MarginPolicy = Literal["downweight", "skip", "off"]
+
+
+class Settings(BaseModel):
+    """Base of every configuration: immutable, and a key that is not a field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MakeTuplesConfig(Settings):
+    """Simulate counted tuples and an unlabeled pool from a labelled data set (SPEC section 1)."""
+
+    dataset: str = Field("digits", description="Data set: a name of `ntmp list datasets`, npz:PATH or folder:PATH.")
+    positive: tuple[str, ...] = Field(
+        (), description="Class that counts as positive; repeat for several. Default: the paper's choice."
+    )
+    tuples: tuple[str, ...] = Field(
+        ("3:1",), description="Tuple spec N:M, N:M1-M2, N:~P or N1-N2:..., with @WEIGHT; repeat to mix."
+    )
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Share of positives in the unlabeled pool. Default: as in the data."
+    )
+    num_tuples: int | None = Field(
+        None, ge=1, description="Training tuples. Default: as many instances as the training split has."
+    )
+    unlabeled_size: int | None = Field(
+        None, ge=1, description="Unlabeled training instances. Default: all that the prior allows."
+    )
+    tuple_share: float = Field(0.5, gt=0, lt=1, description="Share of the training split that tuples are drawn from.")
+    heldout_share: float = Field(
+        0.1, ge=0, lt=1, description="Share of either part set aside for label-free model selection."
+    )
+    count_noise: float = Field(0.0, ge=0, le=1, description="Probability that a recorded count is off by one.")
+    resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
+    shard_size: int | None = Field(None, ge=1, description="Tuples per shard. Default: about 16 MiB of instances.")
+    seed: int = Field(0, ge=0, description="Seed of every random choice.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fold_short_form(cls, values: Any) -> Any:
+        """`n` and `m` are the short form of one tuple spec."""
+        if not isinstance(values, dict) or not {"n", "m"} & values.keys():
+            return values
+        values = dict(values)
+        n, m = values.pop("n", None), values.pop("m", None)
+        if n is None or m is None:
+            raise ValueError("n and m go together: --n 3 --m 1 is the short form of --tuple 3:1")
+        if values.get("tuples"):
+            raise ValueError("give either n and m or tuple specs, not both")
+        return {**values, "tuples": (f"{n}:{m}",)}
+
+    @field_validator("tuples", "positive", mode="before")
+    @classmethod
+    def _as_strings(cls, value: Any) -> Any:
+        # YAML 1.1 reads 3:1 as a base-60 number; it must be quoted there, so say so instead of guessing.
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, Sequence):
+            return tuple(str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in value)
+        return value
+
+    @field_validator("tuples")
+    @classmethod
+    def _some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("at least one tuple spec is needed")
+        return value
+
+
+class TrainConfig(Settings):
+    """Train an instance scorer on tuples and unlabeled data (SPEC sections 2, 3 and 9)."""
+
+    method: str = Field("ure", description="Training method, see `ntmp list methods`.")
+    model: str = Field("mlp", description="Network, see `ntmp list models`.")
+    prior: float = Field(gt=0, lt=1, description="Class prior π of the unlabeled pool.")
+    epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
+    batch_size: int | None = Field(
+        None,
+        ge=2,
+        description="Instances per step, tuples and unlabeled together. "
+        "Default: 1024, less on small data so that an epoch has 16 steps.",
+    )
+    loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
+    clamp: Clamp = Field("abs", description="Correction f of the partial risks.")
+    clamp_scope: ClampScope = Field(
+        "class", description="Parts that are clamped: per class (Lu et al. 2020) or per source (the paper)."
+    )
+    mixing: Mixing = Field(
+        "stratified", description="Minimum-variance weights over all strata, or the paper's pooled mean rate."
+    )
+    margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
+    margin_policy: MarginPolicy = Field("downweight", description="What to do with batches inside the margin.")
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
+    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="Course of the learning rate.")
+    weight_decay: float = Field(1e-3, ge=0, description="Weight decay.")
+    ema: float = Field(
+        0.99,
+        ge=0,
+        lt=1,
+        description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
+    )
+    select: Literal["last", "best"] = Field(
+        "last", description="Epoch to keep: the last, or the best label-free held-out risk."
+    )
+    normalize: Literal["auto", "none", "channel"] = Field(
+        "auto",
+        description="Input normalisation; auto: per channel for colour images, per feature for vectors.",
+    )
+    trace_every: int = Field(1, ge=0, description="Score the test instances every so many epochs; 0: only at the end.")
+    memory_mb: int = Field(
+        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+    )
+    seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
+
+
+class EvaluateConfig(Settings):
+    """Score runs on the hidden test labels."""
+
+    reference: str | None = Field(None, description="Method that the others are compared with, e.g. ure+abs.")
+    metrics: tuple[str, ...] = Field((), description="Metric to compute; repeat for several. Default: all.")
+
+
+class ReportConfig(Settings):
+    """Turn an evaluation into tables and figures."""
+
+    title: str = Field("NTMP results", description="Heading of the report.")
+    metrics: tuple[str, ...] = Field(
+        (),
+        description="Metric column of the table; repeat for several. Default: accuracy, AP, AUROC, Macro-F1.",
+    )
+
+
+class PipelineConfig(Settings):
+    """A whole study in one file: tuples, trainings, evaluation, report, for several seeds."""
+
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
+    make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
+    train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
+    runs: dict[str, dict[str, Any]] = Field(
+        min_length=1, description="Name of a training to the settings that set it apart."
+    )
+    evaluate: EvaluateConfig = Field(EvaluateConfig(), description="Settings of evaluate.")
+    report: ReportConfig = Field(ReportConfig(), description="Settings of report.")
+
+
+C = TypeVar("C", bound=BaseModel)
+
+
+def load(
+    model: type[C],
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> C:
+    """File, then `key=value` overrides, then options; every problem in one UsageError."""
+    values = read_yaml(file) if file else {}
+    for text in overrides:
+        _assign(values, text)
+    return build(model, {**values, **(options or {})}, str(file) if file else "configuration")
+
+
+def build(model: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Validate `values`, reporting all problems together."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [_problem(model, problem) for problem in error.errors()]
+        raise UsageError(
+            f"{where}: " + (lines[0] if len(lines) == 1 else f"{len(lines)} problems\n  " + "\n  ".join(lines)),
+            hint="Each setting is described in the command's --help.",
+        ) from None
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A YAML mapping, or a UsageError that says where it is not one."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file}: cannot read the configuration ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or "not UTF-8 text"
+        raise UsageError(f"{file}{line}: not valid YAML: {what}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UsageError(f"{file}: expected a mapping of setting names to values")
+    return values
+
+
+def _assign(values: dict[str, Any], text: str) -> None:
+    """Apply one `--set a.b=value`; the value is read as YAML, so 0.5 is a number and [a, b] a list."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--set {text}: expected KEY=VALUE", hint="For example --set epochs=10.")
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise UsageError(f"--set {text}: '{parent}' is not a group of settings")
+        values = child
+    try:
+        values[leaf] = yaml.safe_load(raw)
+    except yaml.YAMLError:
+        raise UsageError(f"--set {text}: the value is not valid YAML") from None
+
+
+def _problem(model: type[BaseModel], problem: Any) -> str:
+    path = [str(part) for part in problem["loc"]]
+    where = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(model, path[:-1])
+        return f"{where}: unknown setting; {did_you_mean(path[-1], known)}"
+    if problem["type"] == "missing":
+        return f"{where}: required, but not given (--{path[-1].replace('_', '-')})"
+    message: str = problem["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if not where:
+        return message
+    return f"{where}: {message} (got {problem['input']!r})"
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    for name in path:
+        inner = model.model_fields[name].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)

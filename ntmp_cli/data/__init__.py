@@ -1,0 +1,1 @@
+"""Labelled sources to pools to tuples, and the grammar of tuple specs."""

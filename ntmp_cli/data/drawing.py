@@ -1,0 +1,128 @@
+"""Drawing tuples with exact counts from class pools, in blocks of fixed size.
+
+Blocks do not depend on how the result is cut into shards, so that the same seed gives the same tuples
+whatever the shard size, in memory that does not grow with the number of tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.data.specs import TupleSpec, draw_sizes
+from ntmp_cli.errors import UsageError
+from ntmp_cli.randomness import stream
+
+BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class DrawnBlock:
+    """Some tuples as indices into the source, with what is recorded and what is true."""
+
+    indices: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    true_counts: NDArray[np.int64]
+
+
+@dataclass
+class ClassStream:
+    """An endless walk over one class pool: all of it in random order before anything comes again."""
+
+    pool: NDArray[np.int64]
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self._order = self.pool[:0]
+        self._at = 0
+        self.drawn = 0
+
+    def take(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The next sum(sizes) members; inside each consecutive group of sizes[t] none comes twice."""
+        ends = np.cumsum(sizes)
+        total = int(ends[-1])
+        out = np.empty(total, dtype=np.int64)
+        filled = 0
+        while filled < total:
+            if self._at == len(self._order):
+                t = int(np.searchsorted(ends, filled, side="right"))
+                self._new_pass(out[ends[t] - sizes[t] : filled], int(ends[t]) - filled)
+            step = min(len(self._order) - self._at, total - filled)
+            out[filled : filled + step] = self._order[self._at : self._at + step]
+            self._at += step
+            filled += step
+        self.drawn += total
+        return out
+
+    def _new_pass(self, taken: NDArray[np.int64], remaining: int) -> None:
+        """Shuffle again; a tuple that straddles two passes must not meet its own members."""
+        order = self.rng.permutation(self.pool)
+        if len(taken):
+            free = np.flatnonzero(~np.isin(order, taken))[:remaining]
+            order = np.concatenate([order[free], np.delete(order, free)])
+        self._order, self._at = order, 0
+
+
+@dataclass
+class TupleDraw:
+    """A stream of tuple blocks and, once it is used up, how often instances were used again."""
+
+    specs: Sequence[TupleSpec]
+    size: int
+    pool: NDArray[np.int64]
+    positive: NDArray[np.bool_]
+    count_noise: float
+    seed: int
+    split: str
+
+    def __post_init__(self) -> None:
+        in_class = self.positive[self.pool]
+        self._pos = ClassStream(self.pool[in_class], stream(self.seed, self.split, "positives"))
+        self._neg = ClassStream(self.pool[~in_class], stream(self.seed, self.split, "negatives"))
+        for name, walk, most in (
+            ("positives", self._pos, max(s.most_positives for s in self.specs)),
+            ("negatives", self._neg, max(s.most_negatives for s in self.specs)),
+        ):
+            if most > len(walk.pool):
+                raise UsageError(
+                    f"a tuple may need {most} different {name}, but the {self.split} tuple part has {len(walk.pool)}",
+                    hint="Use smaller tuples, more data, or a larger --tuple-share.",
+                )
+
+    def blocks(self) -> Iterator[DrawnBlock]:
+        rng = stream(self.seed, self.split, "tuples")
+        for start in range(0, self.size, BLOCK):
+            yield self._block(min(BLOCK, self.size - start), rng)
+
+    def _block(self, size: int, rng: np.random.Generator) -> DrawnBlock:
+        n, m = draw_sizes(self.specs, size, rng)
+        offsets = np.concatenate([[0], np.cumsum(n)])
+        owner = np.repeat(np.arange(size), n)
+        is_positive = np.arange(offsets[-1]) - offsets[owner] < m[owner]
+        indices = np.empty(offsets[-1], dtype=np.int64)
+        indices[is_positive] = self._pos.take(m)
+        indices[~is_positive] = self._neg.take(n - m)
+        # Positions carry no information: shuffle inside each tuple.
+        indices = indices[np.lexsort((rng.random(len(indices)), owner))]
+        return DrawnBlock(indices, offsets, record_counts(m, n, self.count_noise, rng), m)
+
+    def reuse(self) -> dict[str, float]:
+        """Mean number of times that an instance of each class pool was drawn."""
+        return {
+            "positive": round(self._pos.drawn / max(len(self._pos.pool), 1), 4),
+            "negative": round(self._neg.drawn / max(len(self._neg.pool), 1), 4),
+        }
+
+
+def record_counts(
+    m: NDArray[np.int64], n: NDArray[np.int64], noise: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """With probability `noise` the recorded count is m±1; at the ends of 0..n the only neighbour is taken."""
+    flip = rng.random(len(m)) < noise
+    step = np.where(rng.random(len(m)) < 0.5, 1, -1)
+    step = np.where(m == 0, 1, np.where(m == n, -1, step))
+    return np.where(flip, m + step, m)

@@ -1,0 +1,99 @@
+"""What every data source returns: labelled train and test arrays, before any label is hidden."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.errors import DataError, UsageError, did_you_mean
+from ntmp_cli.registry import Registry
+
+_HASH_BLOCK = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class SourceRequest:
+    """What a source may depend on: its argument (`npz:PATH`), where data lie, and whether to download."""
+
+    argument: str = ""
+    root: Path | None = None
+    download: bool = False
+    resize: int | None = None
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """Raw instances with class names.
+
+    Instances are (N, C, H, W) images of dtype uint8 or (N, D) float32 features; the value that a
+    network sees is `x / scale`. Class labels are indices into `classes`.
+    """
+
+    name: str
+    x_train: NDArray[np.generic]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[np.generic]
+    y_test: NDArray[np.int64]
+    classes: tuple[str, ...]
+    positive: tuple[str, ...] = ()
+    scale: float = 1.0
+    notes: tuple[str, ...] = field(default=())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that a draw depends on: the lineage of tuples to their data."""
+        arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
+        digest = hashlib.sha256(repr((self.classes, self.scale, [(a.shape, a.dtype.str) for a in arrays])).encode())
+        views = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
+        blocks = [view[start : start + _HASH_BLOCK] for view in views for start in range(0, len(view), _HASH_BLOCK)]
+        # A hash of block hashes, because blocks can be hashed side by side.
+        with ThreadPoolExecutor() as pool:
+            for part in pool.map(lambda block: hashlib.sha256(block).digest(), blocks):
+                digest.update(part)
+        return digest.hexdigest()
+
+
+# A source is a function of a SourceRequest; `npz:PATH` calls the source `npz` with argument PATH.
+datasets: Registry[Callable[[SourceRequest], LabelledData]] = Registry("dataset", "ntmp_cli.data.sources")
+
+
+def load_labelled(
+    dataset: str, *, root: Path | None = None, download: bool = False, resize: int | None = None
+) -> LabelledData:
+    """Load a data set by name and check that training can use it."""
+    name, _, argument = dataset.partition(":")
+    data = datasets.get(name)(SourceRequest(argument, root, download, resize))
+    for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
+        if len(x) == 0:
+            raise DataError(f"{data.name}: the {split} split is empty")
+        if len(x) != len(y):
+            raise DataError(f"{data.name}: the {split} split has {len(x)} instances but {len(y)} labels")
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+            raise DataError(
+                f"{data.name}: {len(bad)} {split} instances hold NaN or infinite values, the first at row {bad[0]}",
+                hint="Remove or impute these rows before making tuples.",
+            )
+    return data
+
+
+def binary_labels(data: LabelledData, positive: tuple[str, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Train and test labels as booleans, from the classes that count as positive."""
+    chosen = positive or data.positive
+    if not chosen:
+        raise UsageError(
+            f"{data.name}: which classes are positive? The data has {', '.join(data.classes[:20])}",
+            hint="Name them with --positive CLASS, once per class.",
+        )
+    for name in chosen:
+        if name not in data.classes:
+            raise UsageError(f"--positive {name}: no such class in {data.name}; {did_you_mean(name, data.classes)}")
+    is_positive = np.isin(np.array(data.classes), np.array(chosen))
+    if is_positive.all():
+        raise UsageError(f"--positive: every class of {data.name} is positive, so there is nothing to learn")
+    return is_positive[data.y_train], is_positive[data.y_test]

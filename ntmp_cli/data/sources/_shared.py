@@ -1,0 +1,86 @@
+"""What several sources need: the fixed split, default classes, paths, and options they do not take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.data.labelled import SourceRequest
+from ntmp_cli.errors import DataError, UsageError
+
+SPLIT_SEED = 0
+TEST_SHARE = 0.2
+
+
+def fixed_split(count: int, where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Train and test indices, about 80/20, of data that come unsplit; the same ones every time."""
+    if count < 2:
+        raise DataError(f"{where}: {count} instances cannot be split into train and test", hint="Pass more data.")
+    order = np.random.default_rng(SPLIT_SEED).permutation(count)
+    test = max(1, round(TEST_SHARE * count))
+    return order[:-test], order[-test:]
+
+
+def default_positive(classes: Sequence[str]) -> tuple[str, ...]:
+    """The positive class where the names leave no doubt, else none."""
+    if set(classes) in ({"0", "1"}, {"-1", "1"}):
+        return ("1",)
+    return ("True",) if set(classes) == {"False", "True"} else ()
+
+
+def require_two_classes(classes: Sequence[str], where: str) -> None:
+    if len(classes) < 2:
+        raise DataError(
+            f"{where}: every instance is of class '{''.join(classes)}', so there is nothing to tell apart",
+            hint="Pass data with at least two classes.",
+        )
+
+
+def path_argument(name: str, request: SourceRequest) -> Path:
+    """The PATH of `NAME:PATH`."""
+    if not request.argument:
+        raise UsageError(f"{name}: a path is needed", hint=f"Write {name}:PATH.")
+    return expand(Path(request.argument))
+
+
+def expand(path: Path) -> Path:
+    """The path with `~` replaced by the home folder."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: no such user", hint="Write the path without ~.") from None
+
+
+@contextmanager
+def looking_at(where: Path) -> Iterator[None]:
+    """Searching folders can fail too: no permission, a name too long, a lost network drive."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or where}: cannot be looked at ({error.strerror})",
+            hint="Check the path and its permissions.",
+        ) from None
+
+
+def refuse_argument(name: str, request: SourceRequest) -> None:
+    if request.argument:
+        raise UsageError(f"{name}:{request.argument}: {name} takes no argument", hint=f"Write {name}.")
+
+
+def refuse_resize(name: str, request: SourceRequest) -> None:
+    """Better no result than one from images of another size than was asked for."""
+    if request.resize is not None:
+        raise UsageError(f"--resize {request.resize}: {name} is not a folder of images", hint="Leave --resize out.")
+
+
+def default_root() -> Path:
+    """Where data sets lie and are downloaded to when no root is given: the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification says to ignore a relative path.
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "ntmp"

@@ -1,0 +1,354 @@
+"""The four image sets of the paper, as torchvision lays them out or as NAME.npz.
+
+torchvision only downloads; files are read by `ntmp_cli.data.formats`, so that offline machines can
+use whichever copy they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import socket
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.data.formats import (
+    Images,
+    Labels,
+    read_cifar_batch,
+    read_idx,
+    read_npz,
+    read_svhn_mat,
+    svhn_digits,
+)
+from ntmp_cli.data.labelled import LabelledData, SourceRequest, datasets
+from ntmp_cli.data.sources._shared import default_root, expand, looking_at, refuse_argument, refuse_resize
+from ntmp_cli.errors import DataError
+
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # x_train, y_train, x_test, y_test
+
+_STALLED_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place where a set may lie: its files, each under one of some paths, and how to read them."""
+
+    shown: Path
+    files: tuple[tuple[Path, ...], ...]
+    read: Callable[[Sequence[Path]], Arrays]
+
+    def found(self) -> list[Path]:
+        return [path for paths in self.files if (path := next(filter(Path.is_file, paths), None))]
+
+    def missing(self) -> list[str]:
+        return [paths[0].name for paths in self.files if not any(map(Path.is_file, paths))]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """What is known about a published set, and where it may lie below a root."""
+
+    name: str
+    shape: tuple[int, int, int]
+    sizes: tuple[int, int]
+    classes: tuple[str, ...]
+    positive: tuple[str, ...]
+    places: Callable[[Path], list[Place]]
+    torchvision: str
+    parts: tuple[Mapping[str, Any], ...] = ({"train": True},)
+
+
+# --- places -----------------------------------------------------------------------------------
+
+_IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_CIFAR_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+_SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
+_NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def idx_places(*folders: str) -> Callable[[Path], list[Place]]:
+    """The four IDX files, raw or gzipped, in one of `folders` or in the root itself."""
+
+    def places(root: Path) -> list[Place]:
+        return [
+            Place(place, tuple((place / name, place / f"{name}.gz") for name in _IDX_FILES), _read_idx_files)
+            for place in (*(root / folder for folder in folders), root)
+        ]
+
+    return places
+
+
+def cifar_places(root: Path) -> list[Place]:
+    """The six batches, in torchvision's folder or in the root itself."""
+    return [
+        Place(place, tuple((place / name,) for name in _CIFAR_FILES), _read_cifar_files)
+        for place in (root / "cifar-10-batches-py", root)
+    ]
+
+
+def svhn_places(root: Path) -> list[Place]:
+    """The two files of cropped digits in the root."""
+    return [Place(root, tuple((root / name,) for name in _SVHN_FILES), _read_svhn_files)]
+
+
+def npz_place(root: Path, name: str) -> Place:
+    """NAME.npz in the root."""
+    path = root / f"{name}.npz"
+    return Place(path, ((path,),), _read_npz_file)
+
+
+def _read_idx_files(files: Sequence[Path]) -> Arrays:
+    x_train, y_train, x_test, y_test = (read_idx(file, dims) for file, dims in zip(files, (3, 1, 3, 1), strict=True))
+    return x_train, y_train, x_test, y_test
+
+
+def _read_cifar_files(files: Sequence[Path]) -> Arrays:
+    *train, test = (read_cifar_batch(file) for file in files)
+    return np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), *test
+
+
+def _read_svhn_files(files: Sequence[Path]) -> Arrays:
+    train, test = (read_svhn_mat(file) for file in files)
+    return *train, *test
+
+
+def _read_npz_file(files: Sequence[Path]) -> Arrays:
+    arrays = read_npz(files[0], (_NPZ_KEYS,))
+    return arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"]
+
+
+# --- the sets ---------------------------------------------------------------------------------
+
+_DIGITS = tuple(str(digit) for digit in range(10))
+
+MNIST = ImageSet(
+    name="mnist",
+    shape=(1, 28, 28),
+    sizes=(60_000, 10_000),
+    classes=_DIGITS,
+    positive=_DIGITS[::2],
+    places=idx_places("MNIST/raw", "mnist"),
+    torchvision="MNIST",
+)
+FASHION_MNIST = ImageSet(
+    name="fashion-mnist",
+    shape=(1, 28, 28),
+    sizes=(60_000, 10_000),
+    classes=(
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    positive=("T-shirt/top", "Pullover", "Coat", "Shirt", "Bag"),
+    # Debian's dataset-fashion-mnist installs /usr/share/datasets/fashion-mnist.
+    places=idx_places("FashionMNIST/raw", "fashion-mnist"),
+    torchvision="FashionMNIST",
+)
+CIFAR10 = ImageSet(
+    name="cifar10",
+    shape=(3, 32, 32),
+    sizes=(50_000, 10_000),
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    positive=("airplane", "bird", "cat", "dog", "horse", "truck"),
+    places=cifar_places,
+    torchvision="CIFAR10",
+)
+SVHN = ImageSet(
+    name="svhn",
+    shape=(3, 32, 32),
+    sizes=(73_257, 26_032),
+    classes=_DIGITS,
+    positive=_DIGITS[::2],
+    places=svhn_places,
+    torchvision="SVHN",
+    parts=({"split": "train"}, {"split": "test"}),
+)
+
+# MNIST and FashionMNIST have the same file names and shapes; only the content, here the SHA-256 of
+# the training labels as bytes, can tell that a folder holds the other one.
+_TRAIN_LABELS = {
+    "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13": MNIST.name,
+    "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7": FASHION_MNIST.name,
+}
+
+
+@datasets.register(MNIST.name)
+def mnist(request: SourceRequest) -> LabelledData:
+    """70,000 handwritten digits of 28x28 pixels; even digits are positive."""
+    return load(MNIST, request)
+
+
+@datasets.register(FASHION_MNIST.name)
+def fashion_mnist(request: SourceRequest) -> LabelledData:
+    """70,000 garments of 28x28 pixels; T-shirt/top, Pullover, Coat, Shirt and Bag are positive."""
+    return load(FASHION_MNIST, request)
+
+
+@datasets.register(CIFAR10.name)
+def cifar10(request: SourceRequest) -> LabelledData:
+    """60,000 colour images of 32x32 pixels; airplane, bird, cat, dog, horse and truck are positive."""
+    return load(CIFAR10, request)
+
+
+@datasets.register(SVHN.name)
+def svhn(request: SourceRequest) -> LabelledData:
+    """99,289 house-number digits in colour, 32x32 pixels; even digits are positive."""
+    return load(SVHN, request)
+
+
+# --- loading ----------------------------------------------------------------------------------
+
+
+def load(known: ImageSet, request: SourceRequest) -> LabelledData:
+    """Find the set below the root, downloading it first if asked and needed, and check what was read."""
+    refuse_argument(known.name, request)
+    refuse_resize(known.name, request)
+    root = expand(request.root or default_root())
+    places = [*known.places(root), npz_place(root, known.name)]
+    with looking_at(root):
+        if request.download and all(place.missing() for place in places):
+            download(known, root)
+        place = choose(known.name, places)
+    x_train, y_train, x_test, y_test = place.read(place.found())
+    train, test = labels(known, place.shown, x_train, y_train), labels(known, place.shown, x_test, y_test)
+    owner = _TRAIN_LABELS.get(hashlib.sha256(train.astype(np.uint8).tobytes()).hexdigest(), known.name)
+    if owner != known.name:
+        raise DataError(
+            f"{place.shown}: these are the files of {owner}, not of {known.name}",
+            hint=f"Ask for {owner}, or pass --data-root with the folder that holds {known.name}.",
+        )
+    return LabelledData(
+        name=known.name,
+        x_train=images(known, place.shown, x_train),
+        y_train=train,
+        x_test=images(known, place.shown, x_test),
+        y_test=test,
+        classes=known.classes,
+        positive=known.positive,
+        scale=255.0,
+        notes=size_notes(known, (len(train), len(test))),
+    )
+
+
+def choose(name: str, places: Sequence[Place]) -> Place:
+    """The first place that holds all its files, or a DataError that names every place."""
+    for place in places:
+        if not place.missing():
+            return place
+    for place in places:
+        if place.found():
+            raise DataError(
+                f"{place.shown}: {name} is incomplete, missing {', '.join(place.missing())}",
+                hint="Add the missing files, or pass --download to fetch them.",
+            )
+    raise DataError(
+        f"{name}: not found; searched\n  " + "\n  ".join(map(_sought, places)),
+        hint="Pass --data-root or set NTMP_DATA to the folder that holds it, or pass --download.",
+    )
+
+
+def _sought(place: Place) -> str:
+    """The first file that was looked for, so that a folder's name does not leave open what it should hold."""
+    path, *others = place.files[0]
+    return f"{path}{' or .gz' if others else ''}"
+
+
+def images(known: ImageSet, where: Path, x: NDArray[Any]) -> Images:
+    """Images as (N, C, H, W) bytes, from channels first, channels last, or none where there is one."""
+    channels, height, width = known.shape
+    if x.dtype == np.uint8 and x.shape[1:] == (height, width, channels):
+        x = x.transpose(0, 3, 1, 2)
+    elif x.dtype == np.uint8 and channels == 1 and x.shape[1:] == (height, width):
+        x = x[:, np.newaxis]
+    elif x.dtype != np.uint8 or x.shape[1:] != known.shape:
+        raise DataError(
+            f"{where}: {x.dtype} images of shape {x.shape[1:]}, "
+            f"but those of {known.name} are uint8 of shape {known.shape}",
+            hint="Pass the original files, or your own data as npz:PATH.",
+        )
+    return np.ascontiguousarray(x)
+
+
+def labels(known: ImageSet, where: Path, x: NDArray[Any], y: NDArray[Any]) -> Labels:
+    """Labels as class indices; their number and range are checked, the range against the class names."""
+    if y.dtype.kind not in "iu" or y.shape not in ((y.size,), (y.size, 1)):
+        raise DataError(
+            f"{where}: {y.dtype} labels of shape {y.shape}, expected one whole number per image",
+            hint="Pass the original files, or your own data as npz:PATH.",
+        )
+    if x.ndim == 0 or len(x) != len(y):
+        raise DataError(
+            f"{where}: {len(x) if x.ndim else 'no'} images but {len(y)} labels",
+            hint="Images and labels must come from the same copy; fetch both again.",
+        )
+    y = y.ravel().astype(np.int64)
+    y = svhn_digits(y) if known is SVHN else y
+    wrong = np.flatnonzero((y < 0) | (y >= len(known.classes)))
+    if len(wrong):
+        raise DataError(
+            f"{where}: {known.name} has no label {y[wrong[0]]} (row {wrong[0]}; {len(wrong)} such labels)",
+            hint="The labels are damaged or of another data set; fetch them again.",
+        )
+    return y
+
+
+def size_notes(known: ImageSet, sizes: tuple[int, int]) -> tuple[str, ...]:
+    """A subset is fine to work with, but results on it must not pass for results on the whole."""
+    if sizes == known.sizes:
+        return ()
+    return (
+        f"{sizes[0]} train and {sizes[1]} test instances, "
+        f"where the published {known.name} has {known.sizes[0]} and {known.sizes[1]}",
+    )
+
+
+# --- download ---------------------------------------------------------------------------------
+
+
+def download(known: ImageSet, root: Path) -> None:
+    """Let torchvision fetch the set into `root`."""
+    from ntmp_cli.vision import torchvision_module
+
+    fetch = getattr(torchvision_module().datasets, known.torchvision)
+    try:
+        # Standard output is for results; and a stalled connection must end in a message.
+        with contextlib.redirect_stdout(sys.stderr), _socket_timeout(_STALLED_SECONDS):
+            for part in known.parts:
+                fetch(root=str(root), download=True, **part)
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        http.client.HTTPException,
+        tarfile.TarError,
+        zlib.error,
+    ) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(
+            f"{known.name}: the download into {root} failed ({reason})",
+            hint="Check the network and the folder, or pass --data-root with a copy of the data.",
+        ) from error
+
+
+@contextlib.contextmanager
+def _socket_timeout(seconds: float) -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

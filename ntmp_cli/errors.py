@@ -1,0 +1,63 @@
+"""Everything that can go wrong because of input, with the exit code it ends in.
+
+Rooms raise these; only `app.py` turns them into a message and an exit code. Anything else that
+escapes is a bug of ours and exits 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NtmpError(Exception):
+    """A problem that the user can act on: what is wrong and, in `hint`, what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UsageError(NtmpError):
+    """A command line or configuration that cannot be meant."""
+
+    exit_code = 2
+
+
+class ArtifactError(NtmpError):
+    """A directory or file of ours that is missing, damaged, foreign, or of the wrong kind."""
+
+    exit_code = 3
+
+
+class DataError(NtmpError):
+    """Source data that is missing or cannot be used."""
+
+    exit_code = 3
+
+
+class NotIdentifiableError(NtmpError):
+    """The request has no answer, or none that floating point can reach."""
+
+    exit_code = 4
+
+
+class InterruptedRunError(NtmpError):
+    """The user or the scheduler stopped us; what was done is kept where that is possible."""
+
+    exit_code = 130
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A suggestion for a mistyped name: `did you mean 'epochs'?`, or the choices."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose from: {', '.join(choices)}"

@@ -1,0 +1,209 @@
+"""Metrics of instance scores against true labels (SPEC section 8).
+
+Scores are logits: an instance is called positive when its score is above 0. TP, FP, FN and TN are the
+counts of that decision, P and N the numbers of true positives and negatives. A metric whose formula is
+0/0 on the given labels is `nan`, which is our name for "undefined": never a silent 0, never a crash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.errors import DataError
+from ntmp_cli.registry import Registry
+
+
+class Confusion(NamedTuple):
+    """Counts of the decision `score > 0`."""
+
+    tp: int
+    fp: int
+    fn: int
+    tn: int
+
+
+class Ranking(NamedTuple):
+    """True and false positives when everything at or above a threshold is called positive.
+
+    One entry per distinct score, from the highest to the lowest: tied instances pass a threshold
+    together, so the order inside a tie changes nothing. The last entry is (P, N).
+    """
+
+    tp: NDArray[np.int64]
+    fp: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Labels and scores of the same instances, and the class prior π that they will be used at.
+
+    Every metric reads one of two shared counts, so that one sort and one pass serve them all.
+    """
+
+    labels: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    prior: float
+
+    def __post_init__(self) -> None:
+        if self.labels.dtype != np.bool_:  # labels of ±1 would all be true
+            raise TypeError(f"labels must be booleans, got {self.labels.dtype}")
+        if self.labels.ndim != 1 or self.labels.shape != self.scores.shape:
+            raise DataError(f"labels of shape {self.labels.shape} and scores of shape {self.scores.shape} do not match")
+        if self.labels.size == 0:
+            raise DataError("there are no test instances to evaluate on")
+        _refuse_nan(self.scores)
+        if not 0 <= self.prior <= 1:
+            raise DataError(f"class prior {self.prior} is not between 0 and 1")
+
+    @cached_property
+    def confusion(self) -> Confusion:
+        called = self.scores > 0
+        tp = int(np.count_nonzero(called & self.labels))
+        fp = int(np.count_nonzero(called)) - tp
+        fn = int(np.count_nonzero(self.labels)) - tp
+        return Confusion(tp, fp, fn, self.labels.size - tp - fp - fn)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        order = np.argsort(-self.scores, kind="stable")
+        scores = self.scores[order]
+        # Compared rather than subtracted: inf - inf would hide a tie.
+        last_of_tie = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
+        tp = np.cumsum(self.labels[order], dtype=np.int64)[last_of_tie]
+        return Ranking(tp, last_of_tie + 1 - tp)
+
+
+def _refuse_nan(scores: NDArray[np.float64]) -> None:
+    bad = int(np.count_nonzero(np.isnan(scores)))
+    if bad:
+        raise DataError(
+            f"{bad} of {scores.size} scores are NaN",
+            hint="The training diverged: lower the learning rate, or keep the margin policy on.",
+        )
+
+
+metrics: Registry[Callable[[Scored], float]] = Registry("metric", "ntmp_cli.evaluation.metrics")
+
+
+def evaluate_metrics(scored: Scored, names: Sequence[str]) -> dict[str, float]:
+    """Each named metric of `scored`, in the order asked; `nan` where it is undefined."""
+    return {name: metrics.get(name)(scored) for name in names}
+
+
+def accuracy_curve(labels: NDArray[np.bool_], epoch_scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Accuracy after each epoch, from scores of shape (epochs, instances)."""
+    if epoch_scores.ndim != 2 or epoch_scores.shape[1:] != labels.shape:
+        raise DataError(f"labels of shape {labels.shape} and scores of shape {epoch_scores.shape} do not match")
+    if labels.size == 0:
+        raise DataError("there are no test instances to evaluate on")
+    _refuse_nan(epoch_scores)
+    accuracies: NDArray[np.float64] = ((epoch_scores > 0) == labels).mean(axis=1)
+    return accuracies
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+@metrics.register("ap")
+def ap(scored: Scored) -> float:
+    """Average precision: area under the precision-recall steps, Σₖ (Rₖ − Rₖ₋₁) Precₖ.
+
+    k runs over the distinct scores from high to low, Rₖ = TPₖ/P and Precₖ = TPₖ/(TPₖ+FPₖ); no
+    interpolation, as in `sklearn.metrics.average_precision_score`. Undefined without positives.
+    """
+    tp, fp = scored.ranking
+    precisions = tp / (tp + fp)
+    return _ratio(float(np.sum(np.diff(tp, prepend=0) * precisions)), float(tp[-1]))
+
+
+@metrics.register("auroc")
+def auroc(scored: Scored) -> float:
+    """Area under the ROC curve: chance that a positive outscores a negative, a tie counting half.
+
+    Mann and Whitney (1947): Σₖ (FPₖ − FPₖ₋₁)(TPₖ + TPₖ₋₁) / (2 P N). Undefined when a class is absent.
+    """
+    tp, fp = scored.ranking
+    before = np.concatenate(([0], tp[:-1]))
+    twice = np.sum(np.diff(fp, prepend=0) * (tp + before))
+    return _ratio(float(twice), 2.0 * float(tp[-1]) * float(fp[-1]))
+
+
+@metrics.register("accuracy")
+def accuracy(scored: Scored) -> float:
+    """Share of test instances classified correctly (COR), on the test split as it is: (TP+TN)/(P+N)."""
+    tp, _, _, tn = scored.confusion
+    return _ratio(tp + tn, scored.labels.size)
+
+
+@metrics.register("accuracy_at_prior")
+def accuracy_at_prior(scored: Scored) -> float:
+    """Accuracy reweighted to the class prior π of the unlabeled pool: π·TPR + (1−π)·TNR.
+
+    The accuracy on a test set whose share of positives is π (SPEC section 8). Undefined when a class
+    is absent.
+    """
+    tp, fp, fn, tn = scored.confusion
+    return scored.prior * _ratio(tp, tp + fn) + (1 - scored.prior) * _ratio(tn, tn + fp)
+
+
+@metrics.register("tpr")
+def tpr(scored: Scored) -> float:
+    """True positive rate (recall): TP/P. Undefined without positives."""
+    tp, _, fn, _ = scored.confusion
+    return _ratio(tp, tp + fn)
+
+
+@metrics.register("fpr")
+def fpr(scored: Scored) -> float:
+    """False positive rate: FP/N; lower is better. Undefined without negatives."""
+    _, fp, _, tn = scored.confusion
+    return _ratio(fp, fp + tn)
+
+
+@metrics.register("precision")
+def precision(scored: Scored) -> float:
+    """Share of called positives that are positive: TP/(TP+FP). Undefined when nothing is called positive."""
+    tp, fp, _, _ = scored.confusion
+    return _ratio(tp, tp + fp)
+
+
+@metrics.register("f1")
+def f1(scored: Scored) -> float:
+    """F1 of the positive class: 2TP/(2TP+FP+FN). Undefined when there is no positive, true or called."""
+    tp, fp, fn, _ = scored.confusion
+    return _f1(tp, fp + fn)
+
+
+@metrics.register("macro_f1")
+def macro_f1(scored: Scored) -> float:
+    """Mean of the F1 of the positive and of the negative class. Undefined when either is.
+
+    (2TP/(2TP+FP+FN) + 2TN/(2TN+FP+FN)) / 2, as `sklearn.metrics.f1_score(average="macro")`.
+    """
+    tp, fp, fn, tn = scored.confusion
+    return (_f1(tp, fp + fn) + _f1(tn, fp + fn)) / 2
+
+
+@metrics.register("best_f1")
+def best_f1(scored: Scored) -> float:
+    """Highest F1 of the positive class over all thresholds: maxₖ 2TPₖ/(2TPₖ+FPₖ+FNₖ).
+
+    The threshold is chosen on the test labels, so this bounds what a better threshold could reach.
+    With TPₖ+FNₖ = P the denominator is TPₖ+FPₖ+P. Undefined without positives, where every threshold
+    would score 0 whatever the scores.
+    """
+    tp, fp = scored.ranking
+    positives = tp[-1]
+    return float(np.max(2 * tp / (tp + fp + positives))) if positives else math.nan
+
+
+def _f1(hits: int, errors: int) -> float:
+    return _ratio(2 * hits, 2 * hits + errors)

@@ -1,0 +1,111 @@
+"""Rows of single runs to groups over seeds: mean, spread and range of each metric."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+from ntmp_cli.errors import UsageError
+
+
+class Group(TypedDict):
+    """What runs that differ in nothing but their seed have in common, and a metric."""
+
+    dataset: str
+    tuples: str
+    n: int | None
+    m: int | None
+    prior: float
+    method: str
+    variant: str
+    metric: str
+
+
+class Row(Group):
+    """One metric of one run; the value is None (or nan) where the metric is undefined."""
+
+    seed: int
+    tuples_seed: int | None
+    value: float | None
+    run: str
+
+
+class SummaryRow(Group):
+    """A group over its seeds; `undefined` of the `seeds` have no value and are left out of the rest."""
+
+    seeds: int
+    undefined: int
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+
+
+def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
+    """Group rows over seeds.
+
+    Sorted by data set, tuples ((n,m) as numbers, mixed specs last), prior, method and variant; metrics
+    come in the order in which they first appear. Two values for one seed of a group are refused:
+    averaging them would count that seed twice.
+    """
+    groups: dict[tuple[object, ...], dict[tuple[int, int | None], Row]] = {}
+    metric_order: dict[str, int] = {}
+    for row in rows:
+        metric_order.setdefault(row["metric"], len(metric_order))
+        seeds = groups.setdefault(tuple(_group(row).values()), {})
+        # Tuples drawn anew or a training started anew: either is another repetition.
+        repetition = row["seed"], row.get("tuples_seed")
+        if repetition in seeds:
+            raise _duplicate(seeds[repetition], row)
+        seeds[repetition] = row
+    summaries = [_summary(list(seeds.values())) for seeds in groups.values()]
+    return sorted(summaries, key=lambda group: (*_sort_key(group), metric_order[group["metric"]]))
+
+
+def _summary(rows: Sequence[Row]) -> SummaryRow:
+    """Mean, and standard deviation with S−1 in the denominator: √(Σ(vₛ−v̄)²/(S−1)); None for one seed.
+
+    `statistics` sums exactly, so the order in which runs are given changes no digit.
+    """
+    values = [row["value"] for row in rows if row["value"] is not None and not math.isnan(row["value"])]
+    return {
+        **_group(rows[0]),
+        "seeds": len(rows),
+        "undefined": len(rows) - len(values),
+        "mean": statistics.fmean(values) if values else None,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "min": min(values, default=None),
+        "max": max(values, default=None),
+    }
+
+
+def _group(row: Group) -> Group:
+    return {
+        "dataset": row["dataset"],
+        "tuples": row["tuples"],
+        "n": row["n"],
+        "m": row["m"],
+        "prior": row["prior"],
+        "method": row["method"],
+        "variant": row["variant"],
+        "metric": row["metric"],
+    }
+
+
+def _sort_key(group: Group) -> tuple[str, float, float, str, float, str, str]:
+    """Counts as numbers, so that 3:1 comes before 10:1."""
+    n, m = (math.inf if count is None else count for count in (group["n"], group["m"]))
+    return group["dataset"], n, m, group["tuples"], group["prior"], group["method"], group["variant"]
+
+
+def _duplicate(first: Row, second: Row) -> UsageError:
+    if first["run"] == second["run"]:
+        return UsageError(f"run {first['run']} is given twice", hint="Name each run once.")
+    label = f"{first['method']} {first['variant']}".rstrip()
+    return UsageError(
+        f"runs {first['run']} and {second['run']} are both seed {first['seed']} of {label} on "
+        f"{first['dataset']} {first['tuples']} with prior {first['prior']:g}",
+        hint="Leave one of the two out: averaging them would count this seed twice.",
+    )

@@ -1,0 +1,31 @@
+"""Ctrl-C and SIGTERM as a flag that long work can look at between two consistent states."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Gives `asked()`; a second Ctrl-C interrupts at once, for those who cannot wait."""
+    asked = False
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,168 @@
+"""Training data as a stream of batches, tuples and unlabeled instances side by side.
+
+An epoch visits every tuple and every unlabeled instance once. Data that fit into the memory budget are
+held as one tensor of raw instances (tuples first) and gathered by index; larger data are visited window
+by window, each a random group of chunks. The order depends only on the seed and the epoch, so a run
+can be resumed at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ntmp_cli.randomness import stream
+
+
+@dataclass(frozen=True)
+class TupleChunk:
+    """Some tuples that can be loaded: (instances, sizes n_t, recorded counts m_t)."""
+
+    tuples: int
+    load: Callable[[], tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64]]]
+
+
+@dataclass(frozen=True)
+class UnlabeledChunk:
+    """Some unlabeled instances that can be loaded."""
+
+    instances: int
+    load: Callable[[], NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Raw instances of some tuples, then of the unlabeled pool, for one forward pass."""
+
+    x: Tensor
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    tuple_instances: int
+
+    @property
+    def unlabeled(self) -> int:
+        return len(self.x) - self.tuple_instances
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is in memory at a time: one tensor of raw instances, tuples first."""
+
+    x: Tensor
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        starts: NDArray[np.int64] = np.cumsum(self.sizes) - self.sizes
+        return starts
+
+    @cached_property
+    def tuple_instances(self) -> int:
+        return int(self.sizes.sum())
+
+    def batches(self, steps: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
+        """Every tuple and every unlabeled instance once, in `steps` batches of even composition."""
+        order = rng.permutation(len(self.sizes))
+        unlabeled = self.tuple_instances + rng.permutation(len(self.x) - self.tuple_instances)
+        sizes, counts = self.sizes[order], self.counts[order]
+        flat = _members(self.starts[order], sizes)
+        tuple_cuts = np.linspace(0, len(order), steps + 1).astype(np.int64)
+        flat_cuts = np.concatenate([[0], np.cumsum(sizes)])[tuple_cuts]
+        unlabeled_cuts = np.linspace(0, len(unlabeled), steps + 1).astype(np.int64)
+        for step in range(skip, steps):
+            t0, t1 = tuple_cuts[step], tuple_cuts[step + 1]
+            f0, f1 = flat_cuts[step], flat_cuts[step + 1]
+            u0, u1 = unlabeled_cuts[step], unlabeled_cuts[step + 1]
+            index = torch.from_numpy(np.concatenate([flat[f0:f1], unlabeled[u0:u1]]))
+            yield Batch(self.x.index_select(0, index), sizes[t0:t1], counts[t0:t1], int(f1 - f0))
+
+
+def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """start, start+1, …, start+size−1 for every tuple, in a row."""
+    ends = np.cumsum(sizes)
+    members: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+    return members
+
+
+@dataclass
+class TrainingData:
+    """Chunks of tuples and of unlabeled instances, and how much of them may be in memory."""
+
+    tuple_chunks: Sequence[TupleChunk]
+    unlabeled_chunks: Sequence[UnlabeledChunk]
+    mean_size: float
+    instance_bytes: int
+    budget_bytes: int
+    batch_size: int
+    seed: int
+    _everything: Window | None = None
+
+    @property
+    def tuples(self) -> int:
+        return sum(chunk.tuples for chunk in self.tuple_chunks)
+
+    @property
+    def unlabeled(self) -> int:
+        return sum(chunk.instances for chunk in self.unlabeled_chunks)
+
+    @cached_property
+    def windows(self) -> int:
+        """In how many windows an epoch is visited: 1 when the data fit."""
+        total = (self.tuples * self.mean_size + self.unlabeled) * self.instance_bytes
+        wanted = int(np.ceil(total / self.budget_bytes))
+        return max(1, min(wanted, len(self.tuple_chunks), len(self.unlabeled_chunks)))
+
+    def epoch(self, epoch: int, skip: int = 0) -> tuple[int, Iterator[Batch]]:
+        """Number of steps of an epoch, and its batches from step `skip` on."""
+        rng = stream(self.seed, "windows", epoch)
+        groups = [
+            ([self.tuple_chunks[i] for i in ts], [self.unlabeled_chunks[i] for i in us])
+            for ts, us in zip(
+                np.array_split(rng.permutation(len(self.tuple_chunks)), self.windows),
+                np.array_split(rng.permutation(len(self.unlabeled_chunks)), self.windows),
+                strict=True,
+            )
+        ]
+        steps = [self._steps(ts, us) for ts, us in groups]
+        return sum(steps), self._visit(groups, steps, epoch, skip)
+
+    def _steps(self, tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> int:
+        t, u = sum(c.tuples for c in tuples), sum(c.instances for c in unlabeled)
+        wanted = int(np.ceil((t * self.mean_size + u) / self.batch_size))
+        return max(1, min(wanted, t, u))
+
+    def _visit(
+        self,
+        groups: Sequence[tuple[Sequence[TupleChunk], Sequence[UnlabeledChunk]]],
+        steps: Sequence[int],
+        epoch: int,
+        skip: int,
+    ) -> Iterator[Batch]:
+        for number, ((tuples, unlabeled), count) in enumerate(zip(groups, steps, strict=True)):
+            if skip < count:
+                rng = stream(self.seed, "batches", epoch, number)
+                yield from self._window(tuples, unlabeled).batches(count, rng, skip)
+            skip = max(0, skip - count)
+
+    def _window(self, tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> Window:
+        if self.windows > 1:
+            return load_window(tuples, unlabeled)
+        if self._everything is None:
+            # In stored order, so that the batches do not depend on how the data are cut into shards.
+            self._everything = load_window(self.tuple_chunks, self.unlabeled_chunks)
+        return self._everything
+
+
+def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> Window:
+    """Load chunks into one tensor."""
+    loaded = [chunk.load() for chunk in tuples]
+    pieces = [x for x, _, _ in loaded] + [chunk.load() for chunk in unlabeled]
+    x = torch.from_numpy(np.concatenate(pieces))
+    return Window(x, np.concatenate([s for _, s, _ in loaded]), np.concatenate([c for _, _, c in loaded]))

@@ -1,0 +1,295 @@
+"""The training loop: a generator of epoch records that reads from top to bottom."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import cos, pi
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
+from ntmp_cli.learning.batches import TrainingData
+from ntmp_cli.learning.method import Heldout, Method
+from ntmp_cli.learning.models import Scorer, predict
+
+State = dict[str, Any]
+
+
+class Checkpoints(Protocol):
+    """Where a run's state is kept between two lives of the process."""
+
+    def save(self, state: State) -> None: ...
+
+    def load(self) -> State | None: ...
+
+    def due(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class HeldoutData:
+    """Raw held-out tuples and unlabeled instances, without labels."""
+
+    tuples: Tensor
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    unlabeled: Tensor
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch. `fields` go into the history; timings are apart, because they differ between equal runs."""
+
+    epoch: int
+    fields: Mapping[str, Any]
+    test_scores: NDArray[np.float32] | None
+    seconds: float
+    instances: int
+
+
+@dataclass
+class Job:
+    """Everything that a training needs, assembled by the stage."""
+
+    config: TrainConfig
+    method: Method
+    model: Scorer
+    data: TrainingData
+    heldout: HeldoutData | None
+    test: Tensor
+    device: torch.device
+    checkpoints: Checkpoints
+    stop: Callable[[], bool] = lambda: False
+    on_step: Callable[[int, int, int, Tensor], None] = lambda epoch, step, steps, loss: None
+
+
+@dataclass
+class Outcome:
+    """What is left when the records are used up."""
+
+    records: list[EpochRecord] = field(default_factory=list)
+    selected_epoch: int = 0
+    best_risk: float = float("inf")
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
+    """Train, yielding one record per epoch; `outcome` collects them and the weights to keep."""
+    config, method = job.config, job.method
+    model = job.model.to(job.device)
+    optimizer = make_optimizer(model, config)
+    average = WeightAverage(model, config.ema)
+    first, skip, telemetry, losses = _restore(job, model, optimizer, average, outcome)
+    yield from outcome.records
+
+    for epoch in range(first, config.epochs + 1):
+        started, seen = time.perf_counter(), 0
+        steps, batches = job.data.epoch(epoch, skip)
+        model.train()
+        for step, batch in enumerate(batches, start=skip):
+            if job.stop():
+                job.checkpoints.save(_state(model, optimizer, average, outcome, epoch, step, telemetry, losses))
+                raise InterruptedRunError(
+                    f"interrupted in epoch {epoch} of {config.epochs}, step {step} of {steps}; the state is saved",
+                    hint="Repeat the command with --resume to go on from here.",
+                )
+            prepared = method.prepare(batch)
+            if prepared is None:
+                continue
+            rate = config.lr * schedule(config.schedule, (epoch - 1 + step / steps) / config.epochs)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            scores = model(batch.x.to(job.device, non_blocking=True))
+            loss, parts = method.loss(scores, prepared)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            average.update()
+            losses.append(loss.detach())
+            telemetry.append(parts)
+            seen += len(batch.x)
+            job.on_step(epoch, step + 1, steps, losses[-1])
+        seconds = time.perf_counter() - started
+
+        fields = _epoch_fields(job, epoch, steps, losses, telemetry)
+        fields["heldout_risk"] = heldout_risk(average.model, job)
+        record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
+        outcome.records.append(record)
+        _select(outcome, record, average.model, config)
+        skip, telemetry, losses = 0, [], []
+        if job.checkpoints.due() and epoch < config.epochs:
+            job.checkpoints.save(_state(model, optimizer, average, outcome, epoch + 1, 0, [], []))
+        yield record
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    parameters = list(model.parameters())
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=0.9, fused=True, **settings)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, fused=True, **settings)
+
+
+def schedule(kind: str, progress: float) -> float:
+    """Factor of the learning rate at a share of training done: 1, or cosine from 1 to 0."""
+    return (1 + cos(pi * progress)) / 2 if kind == "cosine" else 1.0
+
+
+class WeightAverage:
+    """Exponential moving average of weights and BatchNorm statistics, the model that is scored.
+
+    The decay grows from 0.1 to its full value, min(d, (1+t)/(10+t)), so that short runs are not held
+    back by their random start.
+    """
+
+    def __init__(self, model: Scorer, decay: float) -> None:
+        self.decay, self.updates = decay, 0
+        self.source = model
+        self.model = model if decay == 0 else _copy_of(model)
+        pairs = list(zip(self.model.state_dict().values(), model.state_dict().values(), strict=True))
+        self._averaged = [a for a, b in pairs if a.is_floating_point()]
+        self._current = [b for a, b in pairs if a.is_floating_point()]
+        self._counters = [(a, b) for a, b in pairs if not a.is_floating_point()]
+
+    def update(self) -> None:
+        if self.decay == 0:
+            return
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        torch._foreach_lerp_(self._averaged, self._current, 1 - decay)
+        for mine, theirs in self._counters:
+            mine.copy_(theirs)
+
+
+def _copy_of(model: Scorer) -> Scorer:
+    twin = copy.deepcopy(model)
+    twin.requires_grad_(False)
+    return twin
+
+
+def heldout_risk(model: nn.Module, job: Job) -> float | None:
+    """The method's label-free objective on held-out data."""
+    if job.heldout is None:
+        return None
+    return job.method.heldout_risk(score_heldout(model, job.heldout))
+
+
+def score_heldout(model: nn.Module, data: HeldoutData) -> Heldout:
+    return Heldout(predict(model, data.tuples), data.sizes, data.counts, predict(model, data.unlabeled))
+
+
+def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float32] | None:
+    every = job.config.trace_every
+    return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.epochs) else None
+
+
+def _epoch_fields(job: Job, epoch: int, steps: int, losses: list[Tensor], telemetry: list[Tensor]) -> dict[str, Any]:
+    """Averages over the steps of an epoch; refuses to go on from a loss that is not a number."""
+    if not losses:
+        raise NotIdentifiableError(
+            f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ = {job.config.margin} and were skipped",
+            hint="Use --margin-policy downweight or off, a smaller --margin, or tuples of another rate.",
+        )
+    loss = float(torch.stack(losses).double().mean())
+    if not np.isfinite(loss):
+        raise NotIdentifiableError(
+            f"the loss became {loss} in epoch {epoch}",
+            hint="Lower --lr, use --loss sigmoid, or clamp the risk.",
+        )
+    rows = torch.stack(telemetry).double().cpu().numpy()
+    rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
+    return {
+        "epoch": epoch,
+        "loss": loss,
+        **job.method.summarise(rows),
+        "batches": steps,
+        "skipped": steps - len(losses),
+        "lr": rate,
+    }
+
+
+def _select(outcome: Outcome, record: EpochRecord, model: nn.Module, config: TrainConfig) -> None:
+    """Keep this epoch's weights if it is the last one, or the best by the label-free risk."""
+    risk = record.fields["heldout_risk"]
+    if config.select == "best" and risk is not None:
+        if risk < outcome.best_risk:
+            outcome.best_risk, outcome.selected_epoch = risk, record.epoch
+            outcome.weights = _snapshot(model)
+    elif record.epoch == config.epochs:
+        outcome.selected_epoch = record.epoch
+        outcome.weights = _snapshot(model)
+
+
+def _snapshot(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+def _state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: WeightAverage,
+    outcome: Outcome,
+    epoch: int,
+    step: int,
+    telemetry: list[Tensor],
+    losses: list[Tensor],
+) -> State:
+    """Everything that the rest of the run depends on, as plain containers and tensors."""
+    return {
+        "model": _snapshot(model),
+        "optimizer": optimizer.state_dict(),
+        "average": _snapshot(average.model),
+        "updates": average.updates,
+        "epoch": epoch,
+        "step": step,
+        "telemetry": telemetry,
+        "losses": losses,
+        "selected_epoch": outcome.selected_epoch,
+        "best_risk": outcome.best_risk,
+        "weights": outcome.weights,
+        "records": [
+            {
+                "epoch": r.epoch,
+                "fields": dict(r.fields),
+                "test_scores": None if r.test_scores is None else torch.from_numpy(r.test_scores),
+                "seconds": r.seconds,
+                "instances": r.instances,
+            }
+            for r in outcome.records
+        ],
+    }
+
+
+def _restore(
+    job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, average: WeightAverage, outcome: Outcome
+) -> tuple[int, int, list[Tensor], list[Tensor]]:
+    """Put a saved state back; (epoch, step) to go on from, and what that epoch has gathered so far."""
+    state = job.checkpoints.load()
+    if state is None:
+        return 1, 0, [], []
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    average.model.load_state_dict(state["average"])
+    average.updates = state["updates"]
+    outcome.selected_epoch, outcome.best_risk = state["selected_epoch"], state["best_risk"]
+    outcome.weights = state["weights"]
+    outcome.records = [
+        EpochRecord(
+            r["epoch"],
+            r["fields"],
+            None if r["test_scores"] is None else r["test_scores"].numpy(),
+            r["seconds"],
+            r["instances"],
+        )
+        for r in state["records"]
+    ]
+    telemetry, losses = ([part.to(job.device) for part in state[key]] for key in ("telemetry", "losses"))
+    return state["epoch"], state["step"], telemetry, losses

@@ -1,0 +1,1 @@
+"""One file per training method; importing the package's modules fills the registry."""

@@ -1,0 +1,103 @@
+"""The paper's method: minimise the unbiased risk, plain or clamped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.groups import effective_gap
+from ntmp_cli.learning.method import Heldout, Method, Task, methods
+from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks, unbiased_risk
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    plus: Tensor
+    minus: Tensor
+    tuple_instances: int
+    weight: float
+
+
+@methods.register("ure")
+class Ure(Method):
+    """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS (SPEC 2, 3)."""
+
+    def __init__(self, config: TrainConfig, task: Task) -> None:
+        super().__init__(config, task)
+        _require_identifiable(config, task)
+
+    @staticmethod
+    def label(config: TrainConfig) -> str:
+        clamp = "" if config.clamp == "none" else f"+{config.clamp}"
+        # Without a clamp the scope only groups telemetry.
+        scope = "/source" if clamp and config.clamp_scope == "source" else ""
+        return f"ure{clamp}{scope}"
+
+    def prepare(self, batch: Batch) -> _Prepared | None:
+        config = self.config
+        weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, config.prior, config.mixing)
+        if weights is None:
+            return None
+        weight = 1.0
+        if config.margin_policy != "off" and weights.gap < config.margin:
+            if config.margin_policy == "skip":
+                return None
+            # The variance of the risk grows as gap⁻²: weigh the batch by its inverse.
+            weight = (weights.gap / config.margin) ** 2
+        plus, minus = (torch.from_numpy(c.astype(np.float32)) for c in (weights.plus, weights.minus))
+        return _Prepared(plus, minus, batch.tuple_instances, weight)
+
+    def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
+        config = self.config
+        plus, minus = prepared.plus.to(scores.device), prepared.minus.to(scores.device)
+        parts = partial_risks(scores, plus, minus, prepared.tuple_instances, config.loss, config.clamp_scope)
+        risk = clamped(parts, config.clamp)
+        if prepared.weight != 1.0:
+            risk = risk * prepared.weight
+        return risk, torch.cat([parts.detach(), parts.new_tensor([prepared.weight])])
+
+    def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
+        names = PARTS[self.config.clamp_scope]
+        parts, weights = telemetry[:, :2], telemetry[:, 2]
+        return {
+            "parts": dict(zip(names, parts.mean(axis=0).tolist(), strict=True)),
+            "negative_rate": dict(zip(names, (parts < 0).mean(axis=0).tolist(), strict=True)),
+            "downweighted": int((weights < 1).sum()),
+        }
+
+    def heldout_risk(self, heldout: Heldout) -> float | None:
+        return unbiased_risk(
+            heldout.tuple_scores,
+            heldout.sizes,
+            heldout.counts,
+            heldout.unlabeled_scores,
+            self.config.prior,
+            self.config.loss,
+            self.config.mixing,
+        )
+
+
+def _require_identifiable(config: TrainConfig, task: Task) -> None:
+    """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
+    rates = [m / n for n, m, _ in task.strata]
+    tuples = [k for _, _, k in task.strata]
+    if config.mixing == "pooled":
+        mean = float(np.average(rates, weights=tuples))
+        gap = abs(mean - config.prior)
+        what = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {config.prior:.6g}"
+        hint = "Use --mixing stratified if the tuples have several rates, or another prior."
+    else:
+        sizes = [n * k for n, _, k in task.strata]
+        gap = effective_gap([*sizes, task.unlabeled], [*rates, config.prior])
+        what = f"every tuple's rate equals the prior π = {config.prior:.6g} (effective gap √D/S₀ = 0)"
+        hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
+    if gap < 1e-9:
+        raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)

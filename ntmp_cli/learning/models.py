@@ -1,0 +1,131 @@
+"""Networks that map instances to one score each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import Registry
+
+# A builder takes the shape of one instance and returns a network with one output.
+models: Registry[Callable[[tuple[int, ...]], nn.Module]] = Registry("model", "ntmp_cli.learning.models")
+
+
+@models.register("linear")
+def linear(shape: tuple[int, ...]) -> nn.Module:
+    """A linear score of the flattened instance."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), 1))
+
+
+@models.register("mlp")
+def mlp(shape: tuple[int, ...]) -> nn.Module:
+    """Four hidden layers of 300 units with BatchNorm and ReLU, as in the paper."""
+    widths = [prod(shape), 300, 300, 300, 300]
+    hidden: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        # BatchNorm has its own shift, so the bias would be redundant.
+        hidden += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(300, 1))
+
+
+class _Block(nn.Module):
+    """A basic residual block; the shortcut is projected where the shape changes."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.main(x) + self.shortcut(x))
+
+
+@models.register("resnet20")
+def resnet20(shape: tuple[int, ...]) -> nn.Module:
+    """ResNet-20: nine residual blocks of 16, 32 and 64 channels, for images."""
+    if len(shape) != 3:
+        raise UsageError(f"model resnet20 needs images, but an instance has shape {shape}", hint="Use --model mlp.")
+    layers: list[nn.Module] = [
+        nn.Conv2d(shape[0], 16, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+    ]
+    before = 16
+    for width in (16, 32, 64):
+        for block in range(3):
+            layers.append(_Block(before, width, 2 if block == 0 and width > 16 else 1))
+            before = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 1))
+
+
+class Scorer(nn.Module):
+    """A network with the normalisation it was trained with: raw instances in, scores out."""
+
+    factor: Tensor
+    shift: Tensor
+
+    def __init__(self, network: nn.Module, factor: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("factor", factor)
+        self.register_buffer("shift", shift)
+        self._shifts = bool((shift != 0).any())
+
+    def forward(self, raw: Tensor) -> Tensor:
+        x = raw * self.factor
+        if self._shifts:
+            x = x - self.shift
+        scores: Tensor = self.network(x).squeeze(-1)
+        return scores
+
+
+def build_scorer(
+    model: str, shape: Sequence[int], factor: NDArray[np.float32], shift: NDArray[np.float32], seed: int
+) -> Scorer:
+    """A freshly initialised scorer; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = models.get(model)(tuple(shape))
+    return Scorer(network, torch.from_numpy(factor), torch.from_numpy(shift))
+
+
+def standardises(kind: str, shape: Sequence[int]) -> bool:
+    """Whether inputs are standardised. `auto` leaves single-channel images in [0, 1], as the paper does."""
+    return kind == "channel" or (kind == "auto" and (len(shape) == 1 or shape[0] > 1))
+
+
+def normalisation(
+    shape: Sequence[int], centre: NDArray[np.float64], spread: NDArray[np.float64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(factor, shift) with network input = raw·factor − shift, per channel (images) or feature (vectors)."""
+    view = (-1, *[1] * (len(shape) - 1))
+    factor = 1 / np.where(spread > 0, spread, 1.0)
+    return factor.reshape(view).astype(np.float32), (centre * factor).reshape(view).astype(np.float32)
+
+
+def predict(model: nn.Module, raw: Tensor, batch: int = 4096) -> NDArray[np.float32]:
+    """Scores in evaluation mode, in batches; leaves the model's mode as it was."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            parts = [model(piece.to(device)).cpu() for piece in torch.split(raw, batch)]
+    finally:
+        model.train(was_training)
+    return torch.cat(parts).numpy() if parts else np.empty(0, dtype=np.float32)

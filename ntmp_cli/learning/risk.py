@@ -1,0 +1,142 @@
+"""The unbiased risk of SPEC section 2 and its clamps (section 3).
+
+Per instance i of a batch, with rate θ_i (m/n for a tuple instance, π for an unlabeled one), the
+minimum-variance weights of `groups.class_weights` divided by the group size are
+
+    a⁺(θ) = [(S₂−S₁) + (S₀−S₁)θ]/D        a⁻(θ) = [S₂ − S₁θ]/D
+
+so that the risk of a batch is Σ_i π a⁺(θ_i) ℓ(g_i,+1) + (1−π) a⁻(θ_i) ℓ(g_i,−1), for any mixture of
+tuple lengths and counts. The sums S run over the batch itself: given its composition, the batch risk
+is exactly unbiased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ntmp_cli.config import Clamp, ClampScope, LossName, Mixing
+
+PARTS: dict[ClampScope, tuple[str, str]] = {
+    "class": ("positive", "negative"),
+    "source": ("tuples", "unlabeled"),
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A margin loss φ with ℓ(g, y) = φ(y·g), and its bound B where it has one."""
+
+    phi: Callable[[Tensor], Tensor]
+    bound: float | None
+
+
+LOSSES: dict[LossName, Loss] = {
+    "logistic": Loss(lambda margin: F.softplus(-margin), None),
+    "sigmoid": Loss(lambda margin: torch.sigmoid(-margin), 1.0),
+    "ramp": Loss(lambda margin: torch.clamp((1 - margin) / 2, 0, 1), 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """π a⁺ and (1−π) a⁻ per instance, tuple instances first, and the batch's gap.
+
+    `gap` is √D/S₀ divided by its value for a gap of one, √(f(1−f)) with f the unlabeled share: for one
+    stratum it is |α − π| itself, and it stays meaningful for several strata.
+    """
+
+    plus: NDArray[np.float64]
+    minus: NDArray[np.float64]
+    gap: float
+
+
+def coefficients(
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    unlabeled: int,
+    prior: float,
+    mixing: Mixing = "stratified",
+) -> Coefficients | None:
+    """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances.
+
+    None when all rates are equal, so that nothing is identified.
+    """
+    mass, rate = _tuple_groups(sizes, counts, mixing)
+    total = mass @ sizes
+    s0 = total + unlabeled
+    s1 = (mass * sizes) @ rate + unlabeled * prior
+    s2 = (mass * sizes) @ rate**2 + unlabeled * prior**2
+    # D = S₀S₂ − S₁², written as a spread to avoid its cancellation.
+    centre = s1 / s0
+    d = s0 * ((mass * sizes) @ (rate - centre) ** 2 + unlabeled * (prior - centre) ** 2)
+    if d <= s0 * s0 * 1e-24:
+        return None
+    share = unlabeled / s0
+    gap = float(np.sqrt(d) / s0 / np.sqrt(share * (1 - share)))
+    plus_t = prior * mass * ((s2 - s1) + (s0 - s1) * rate) / d
+    minus_t = (1 - prior) * mass * (s2 - s1 * rate) / d
+    plus_u = prior * ((s2 - s1) + (s0 - s1) * prior) / d
+    minus_u = (1 - prior) * (s2 - s1 * prior) / d
+    plus = np.concatenate([np.repeat(plus_t, sizes), np.full(unlabeled, plus_u)])
+    minus = np.concatenate([np.repeat(minus_t, sizes), np.full(unlabeled, minus_u)])
+    return Coefficients(plus, minus, gap)
+
+
+def _tuple_groups(
+    sizes: NDArray[np.int64], counts: NDArray[np.int64], mixing: Mixing
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mass per instance and rate, for each tuple.
+
+    stratified: every instance counts once, at its own tuple's rate.
+    pooled (the paper): one group at the mean rate ᾱ, every *tuple* counts once, so an instance 1/n_t.
+    """
+    rate = counts / sizes
+    if mixing == "pooled":
+        return sizes.mean() / sizes, np.full(len(sizes), rate.mean())
+    return np.ones(len(sizes)), rate
+
+
+def partial_risks(
+    scores: Tensor, plus: Tensor, minus: Tensor, tuple_instances: int, loss: LossName, scope: ClampScope
+) -> Tensor:
+    """The two parts whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
+    phi = LOSSES[loss].phi
+    positive, negative = plus * phi(scores), minus * phi(-scores)
+    if scope == "class":
+        return torch.stack([positive.sum(), negative.sum()])
+    both = positive + negative
+    return torch.stack([both[:tuple_instances].sum(), both[tuple_instances:].sum()])
+
+
+def clamped(parts: Tensor, clamp: Clamp) -> Tensor:
+    """f(part) + f(part), with f the identity, max(0, ·) or |·|."""
+    if clamp == "relu":
+        parts = parts.relu()
+    elif clamp == "abs":
+        parts = parts.abs()
+    return parts.sum()
+
+
+def unbiased_risk(
+    tuple_scores: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    unlabeled_scores: NDArray[np.float32],
+    prior: float,
+    loss: LossName,
+    mixing: Mixing = "stratified",
+) -> float | None:
+    """The unclamped risk of given scores: the label-free objective on held-out data."""
+    weights = coefficients(sizes, counts, len(unlabeled_scores), prior, mixing)
+    if weights is None:
+        return None
+    scores = torch.from_numpy(np.concatenate([tuple_scores, unlabeled_scores]).astype(np.float64))
+    plus, minus = torch.from_numpy(weights.plus), torch.from_numpy(weights.minus)
+    return float(partial_risks(scores, plus, minus, len(tuple_scores), loss, "class").sum())

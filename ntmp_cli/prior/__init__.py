@@ -1,0 +1,1 @@
+"""Class-prior estimators: pure functions of scores."""

@@ -1,0 +1,72 @@
+"""One registry per kind of thing: a decorated function or class in one file adds a choice.
+
+The command line, `ntmp list`, the docs and the contract tests all read the same registry, so that
+no list of names is kept twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ntmp_cli.errors import UsageError, did_you_mean
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names to things of one kind.
+
+    `where` is the module, or the package with one file per thing, whose import fills the registry;
+    it is imported at the first look-up, so that heavy imports wait until they are needed.
+    """
+
+    def __init__(self, kind: str, where: str) -> None:
+        self.kind = kind
+        self._where = where
+        self._things: dict[str, T] = {}
+        self._loaded = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: add a thing under `name`. Its docstring's first line is shown by `ntmp list`."""
+
+        def add(thing: T) -> T:
+            if name in self._things:
+                raise ValueError(f"{self.kind} '{name}' is registered twice")
+            self._things[name] = thing
+            return thing
+
+        return add
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        module = importlib.import_module(self._where)
+        for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+            importlib.import_module(f"{self._where}.{info.name}")
+        self._loaded = True
+
+    def names(self) -> list[str]:
+        self._load()
+        return sorted(self._things)
+
+    def get(self, name: str) -> T:
+        self._load()
+        if name not in self._things:
+            raise UsageError(
+                f"unknown {self.kind} '{name}'; {did_you_mean(name, self._things)}",
+                hint=f"`ntmp list {self.kind}s` shows every choice.",
+            )
+        return self._things[name]
+
+    def summaries(self) -> dict[str, str]:
+        """Name to one-line description, from each thing's docstring."""
+        self._load()
+        return {name: _first_line(self._things[name]) for name in self.names()}
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Summary rows to tables, curves to figures: functions that return text or bytes and touch no disk."""

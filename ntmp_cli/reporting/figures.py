@@ -1,0 +1,260 @@
+"""Curves and tuples to figures, as bytes: the same values give the same bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito (2008), told apart with every common colour vision; their yellow is too pale for lines.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+Dash = Literal["-", "--", ":", "-."]
+LINE_STYLES: tuple[Dash, ...] = ("-", "--", ":", "-.")
+
+DPI = 100
+_STYLE: Any = {
+    "svg.hashsalt": "ntmp",  # element ids are random without it
+    "text.parse_math": False,  # a title with two dollar signs is a title, not a formula
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.9",
+    "axes.axisbelow": True,
+    "axes.edgecolor": "0.4",
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.07,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run over its epochs.
+
+    `group` names the block it belongs to and `label` its method; runs that share both differ in the
+    seed. Values that were not recorded are None. Accuracy is a fraction, at the epochs it was traced.
+    """
+
+    label: str
+    group: str
+    seed: int
+    epochs: list[int]
+    train_loss: Sequence[float | None]
+    heldout_risk: Sequence[float | None]
+    accuracy: list[tuple[int, float]]
+
+
+class Band(NamedTuple):
+    """Mean over seeds at each epoch, with the sample standard deviation; nan where one seed is all."""
+
+    epochs: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+
+
+class Look(NamedTuple):
+    """How a label is drawn in every panel."""
+
+    color: str
+    linestyle: Dash
+
+
+Points = list[tuple[int, float]]
+
+# The panels of a row: the name of the axis and the points that a curve has on it.
+_PANELS: dict[str, Callable[[Curve], Points]] = {
+    "training objective": lambda curve: _recorded(curve.epochs, curve.train_loss),
+    "held-out risk (label-free)": lambda curve: _recorded(curve.epochs, curve.heldout_risk),
+    "test accuracy (%)": lambda curve: [
+        (epoch, 100 * value) for epoch, value in curve.accuracy if math.isfinite(value)
+    ],
+}
+
+
+def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
+    """Per group a row of three panels: training objective, held-out risk, test accuracy.
+
+    Lines are means over seeds and bands one standard deviation to either side. Returns the figure as
+    `svg` and `png`; nothing when there are no curves.
+    """
+    if not curves:
+        return {}
+    from matplotlib.figure import Figure
+
+    groups = list(dict.fromkeys(curve.group for curve in curves))
+    looks = _looks(list(dict.fromkeys(curve.label for curve in curves)))
+    columns = _legend_columns(list(looks))
+    heading = textwrap.fill(title, 100)
+    height = 0.35 * (1 + heading.count("\n")) + 2.6 * len(groups) + 0.25 * math.ceil(len(looks) / columns)
+    with _style():
+        figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
+        figure.suptitle(heading, fontsize=12)
+        axes = figure.subplots(len(groups), len(_PANELS), squeeze=False)
+        for group, row in zip(groups, axes, strict=True):
+            members = [curve for curve in curves if curve.group == group]
+            row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
+            for ax, name in zip(row, _PANELS, strict=True):
+                _draw_panel(ax, name, members, looks)
+        _draw_legend(figure, looks, columns)
+        return {
+            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
+            "png": _saved(figure, "png", {"Software": None}),
+        }
+
+
+def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], title: str) -> bytes:
+    """A PNG with one row of images per tuple and its caption beside it, such as "1 of 3 positive".
+
+    Images have shape (T, n, H, W) or (T, n, H, W, 3) and values in [0, 1]; shorter tuples are padded
+    with NaN, which stays empty.
+    """
+    if len(captions) != len(images) or not len(images):
+        raise ValueError(f"{len(captions)} captions for {len(images)} tuples; at least one is needed")
+    from matplotlib.figure import Figure
+
+    canvas, centres = _mosaic(images)
+    height, width = canvas.shape[:2]
+    with _style():
+        # The axes fill the figure, so that one pixel of the canvas is one pixel of the file; text
+        # goes outside, and the tight box makes room for it.
+        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+        ax = figure.add_axes((0, 0, 1, 1))
+        ax.imshow(canvas, interpolation="nearest", aspect="auto")
+        ax.set_yticks(centres, [textwrap.fill(caption, 40) for caption in captions])
+        ax.set_xticks([])
+        ax.tick_params(length=0, pad=8, labelsize=11)
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+        ax.set_title(textwrap.fill(title, 80), loc="left", fontsize=12, pad=10)
+        return _saved(figure, "png", {"Software": None}, bbox_inches="tight", pad_inches=0.12)
+
+
+# Learning curves -----------------------------------------------------------------------------------
+
+
+def seed_band(points: Sequence[Points]) -> Band:
+    """Mean and standard deviation over seeds at every epoch that at least one seed has."""
+    epochs = sorted({epoch for seed in points for epoch, _ in seed})
+    at = {epoch: index for index, epoch in enumerate(epochs)}
+    values = np.full((len(points), len(epochs)), np.nan)
+    for seed, own in enumerate(points):
+        for epoch, value in own:
+            values[seed, at[epoch]] = value
+    count = np.sum(~np.isnan(values), axis=0)
+    mean = np.nansum(values, axis=0) / count
+    variance = np.nansum((values - mean) ** 2, axis=0) / np.maximum(count - 1, 1)
+    return Band(np.array(epochs, dtype=np.int64), mean, np.where(count > 1, np.sqrt(variance), np.nan))
+
+
+def _recorded(epochs: Sequence[int], values: Sequence[float | None]) -> Points:
+    pairs = zip(epochs, values, strict=True)
+    return [(epoch, value) for epoch, value in pairs if value is not None and math.isfinite(value)]
+
+
+def _looks(labels: Sequence[str]) -> dict[str, Look]:
+    """A colour per label and, once the colours are used up, another dash."""
+    looks = itertools.cycle(Look(color, dash) for dash, color in itertools.product(LINE_STYLES, PALETTE))
+    return dict(zip(labels, looks, strict=False))
+
+
+def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, Look]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel("epoch")
+    ax.set_ylabel(name)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    epochs: set[int] = set()
+    for label, look in looks.items():
+        band = seed_band([_PANELS[name](curve) for curve in curves if curve.label == label])
+        if len(band.epochs) == 1:  # no line to draw: a point with its spread
+            spread = None if np.isnan(band.std).any() else band.std
+            ax.errorbar(band.epochs, band.mean, spread, fmt="o", markersize=5, capsize=3, color=look.color)
+        elif len(band.epochs):
+            ax.plot(band.epochs, band.mean, color=look.color, linestyle=look.linestyle)
+            ax.fill_between(
+                band.epochs,
+                band.mean - band.std,
+                band.mean + band.std,
+                color=look.color,
+                alpha=0.18,
+                linewidth=0,
+            )
+        epochs.update(band.epochs.tolist())
+    if len(epochs) == 1:  # matplotlib would spread one epoch over ticks such as 0.98
+        ax.set_xlim(min(epochs) - 1, max(epochs) + 1)
+    elif not epochs:
+        ax.set(xticks=[], yticks=[])
+        ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center", color="0.5")
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    """As many columns as fit the width: some 130 characters, of which a line and its gaps take ten."""
+    widest = max(len(label) for label in labels)
+    return max(1, min(len(labels), 130 // (widest + 10)))
+
+
+def _draw_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=look.color, linestyle=look.linestyle) for look in looks.values()]
+    # matplotlib leaves labels with a leading underscore out of a legend.
+    names = [f" {label}" if label.startswith("_") else label for label in looks]
+    figure.legend(handles, names, loc="outside lower center", ncols=columns)
+
+
+# Montage -------------------------------------------------------------------------------------------
+
+
+def _mosaic(
+    images: NDArray[np.floating[Any]], *, target: int = 80, gap: int = 8
+) -> tuple[NDArray[np.float64], list[float]]:
+    """All instances on one white canvas, enlarged in whole pixels to about `target`; row centres."""
+    colour = images if images.ndim == 5 else np.repeat(images[..., None], 3, axis=-1)
+    factor = max(1, round(target / max(colour.shape[2:4])))
+    colour = colour.repeat(factor, axis=2).repeat(factor, axis=3)
+    count, length, height, width = colour.shape[:4]
+    step_y, step_x = height + 2 + gap, width + 2 + gap
+    canvas = np.ones((count * step_y - gap, length * step_x - gap, 3))
+    for row, column in np.ndindex(count, length):
+        image = colour[row, column]
+        if np.isnan(image).all():
+            continue
+        top, left = row * step_y, column * step_x
+        # A thin frame, or images with a white background would run into the page.
+        canvas[top : top + height + 2, left : left + width + 2] = 0.7
+        canvas[top + 1 : top + 1 + height, left + 1 : left + 1 + width] = np.clip(image, 0, 1)
+    return canvas, [row * step_y + (height + 1) / 2 for row in range(count)]
+
+
+# Saving --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    """Our look on matplotlib's defaults, whatever the user's own matplotlibrc says."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def _saved(figure: Figure, kind: str, metadata: dict[str, str | None], **options: Any) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, metadata=metadata, **options)
+    return out.getvalue()

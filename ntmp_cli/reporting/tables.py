@@ -1,0 +1,374 @@
+"""Summary rows to one table of values, and that table to Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ntmp_cli.errors import UsageError, did_you_mean
+from ntmp_cli.evaluation.summary import SummaryRow
+
+# How a metric is shown; one that is not named here is a fraction of which more is better.
+PERCENT = frozenset({"accuracy", "accuracy_at_prior"})
+LOWER_IS_BETTER = frozenset({"fpr"})
+# Methods that see the hidden labels: a ceiling to compare with, never the best of a block.
+CEILINGS = frozenset({"supervised"})
+
+UNDEFINED = "undefined"
+ABSENT = "—"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and the names of the raw values behind it in CSV; hidden columns are in CSV only."""
+
+    header: str
+    fields: tuple[str, ...]
+    numeric: bool = False
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is read (`text`), the raw values behind it (mean and std, say), and whether it is the best."""
+
+    text: str
+    values: tuple[str | float | None, ...]
+    best: bool = False
+
+    @property
+    def number(self) -> float | None:
+        """The mean of a metric or a difference, as a fraction; nan where undefined, None where absent."""
+        value = self.values[0]
+        return None if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, columns, and blocks of rows that are compared with each other."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    blocks: tuple[tuple[tuple[Cell, ...], ...], ...]
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        return tuple(column.header for column in self.columns if column.shown)
+
+    @property
+    def rows(self) -> tuple[tuple[Cell, ...], ...]:
+        return tuple(row for block in self.blocks for row in block)
+
+    def shown(self, row: tuple[Cell, ...]) -> list[Cell]:
+        """The cells of `row` that belong to shown columns."""
+        return [cell for cell, column in zip(row, self.columns, strict=True) if column.shown]
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """One table row before it is formatted: a method with its metrics."""
+
+    first: SummaryRow
+    by_metric: dict[str, SummaryRow]
+
+    @property
+    def method(self) -> str:
+        return self.first["method"]
+
+    @property
+    def seeds(self) -> int:
+        return max(row["seeds"] for row in self.by_metric.values())
+
+    @property
+    def ranked(self) -> bool:
+        return self.method.partition("+")[0] not in CEILINGS
+
+    def mean(self, metric: str) -> float | None:
+        return self.by_metric[metric]["mean"] if metric in self.by_metric else None
+
+
+def results_table(
+    summary: Sequence[SummaryRow], *, title: str, metrics: Sequence[str] = (), reference: str | None = None
+) -> Table:
+    """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
+
+    The best mean of each block of equal data set, tuples and prior is marked, ties together, "equal"
+    meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
+    undefined seeds, and the only method of a block. With a reference, a last column holds the
+    difference of the first metric's mean to the reference's.
+    """
+    names = list(dict.fromkeys(metrics or (row["metric"] for row in summary)))
+    _check(summary, names, reference)
+    blocks = _blocks(summary)
+    entries = [entry for block in blocks for entry in block]
+    cells = tuple(_block_cells(block, names, reference) for block in blocks)
+    marked = any(cell.best for block in cells for row in block for cell in row)
+    sentences = [title.rstrip("."), _setting(entries), *_legend(entries, names[0], reference, marked=marked)]
+    return Table(". ".join(filter(None, sentences)) + ".", _columns(entries, names, reference), cells)
+
+
+def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str | None) -> None:
+    if not summary:
+        raise UsageError("there are no results to report")
+    known = {row["metric"] for row in summary}
+    for name in metrics:
+        if name not in known:
+            raise UsageError(
+                f"metric '{name}' is not in the evaluation; {did_you_mean(name, known)}",
+                hint="`ntmp evaluate` computes every metric unless it is told which.",
+            )
+    methods = {row["method"] for row in summary}
+    if reference is not None and reference not in methods:
+        raise UsageError(f"reference '{reference}' is not among the methods; {did_you_mean(reference, methods)}")
+
+
+def _columns(entries: Sequence[_Entry], metrics: Sequence[str], reference: str | None) -> tuple[Column, ...]:
+    """Labels, metrics, difference; variant and seeds are shown only where they tell rows apart."""
+    return (
+        Column("dataset", ("dataset",)),
+        Column("tuples", ("tuples", "n", "m")),
+        Column("π", ("prior",), numeric=True),
+        Column("method", ("method",)),
+        Column("variant", ("variant",), shown=any(entry.first["variant"] for entry in entries)),
+        Column("seeds", ("seeds",), numeric=True, shown=len({entry.seeds for entry in entries}) > 1),
+        *(_metric_column(name) for name in metrics),
+        *([] if reference is None else [_difference_column(metrics[0])]),
+    )
+
+
+def _blocks(summary: Sequence[SummaryRow]) -> list[list[_Entry]]:
+    """Blocks of entries, both in the order of the summary."""
+    blocks: dict[tuple[object, ...], dict[tuple[str, str], _Entry]] = {}
+    for row in summary:
+        block = blocks.setdefault((row["dataset"], row["tuples"], row["n"], row["m"], row["prior"]), {})
+        entry = block.setdefault((row["method"], row["variant"]), _Entry(row, {}))
+        entry.by_metric[row["metric"]] = row
+    return [list(block.values()) for block in blocks.values()]
+
+
+def _block_cells(
+    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None
+) -> tuple[tuple[Cell, ...], ...]:
+    best = {metric: _best(block, metric) for metric in metrics}
+    rows = []
+    for entry in block:
+        cells = _label_cells(entry)
+        for metric in metrics:
+            row = entry.by_metric.get(metric)
+            cells.append(_metric_cell(metric, row, best=entry in best[metric]))
+        if reference is not None:
+            cells.append(_difference_cell(metrics[0], entry, _reference_of(entry, block, reference)))
+        rows.append(tuple(cells))
+    return tuple(rows)
+
+
+def _label_cells(entry: _Entry) -> list[Cell]:
+    row = entry.first
+    return [
+        Cell(row["dataset"], (row["dataset"],)),
+        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        Cell(f"{row['prior']:g}", (row["prior"],)),
+        Cell(row["method"], (row["method"],)),
+        Cell(row["variant"], (row["variant"],)),
+        Cell(str(entry.seeds), (entry.seeds,)),
+    ]
+
+
+# Metrics -------------------------------------------------------------------------------------------
+
+
+def _best(block: Sequence[_Entry], metric: str) -> list[_Entry]:
+    """The entries that share the best mean of a block, as printed; none where none is to be singled out."""
+    if len(block) < 2:
+        return []
+    means = {
+        entry: float(_number(metric, mean))
+        for entry in block
+        if entry.ranked and (mean := entry.mean(metric)) is not None and not entry.by_metric[metric]["undefined"]
+    }
+    best = (min if metric in LOWER_IS_BETTER else max)(means.values(), default=None)
+    return [entry for entry, mean in means.items() if mean == best]
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
+
+
+def _metric_column(metric: str) -> Column:
+    header = f"{metric} (%)" if metric in PERCENT else metric
+    return Column(header, (f"{metric}_mean", f"{metric}_std", f"{metric}_undefined"), numeric=True)
+
+
+def _metric_cell(metric: str, row: SummaryRow | None, *, best: bool) -> Cell:
+    if row is None:
+        return Cell(ABSENT, (None, None, None))
+    mean, std, undefined = row["mean"], row["std"], row["undefined"]
+    if mean is None:
+        return Cell(UNDEFINED, (math.nan, None, undefined))
+    text = _number(metric, mean)
+    if std is not None:
+        text += f" ± {_number(metric, std)}"
+    if undefined:
+        text += f" ({undefined} of {row['seeds']} {UNDEFINED})"
+    return Cell(text, (mean, std, undefined), best)
+
+
+# The reference -------------------------------------------------------------------------------------
+
+
+def _difference_column(metric: str) -> Column:
+    return Column(f"Δ {metric}", (f"{metric}_minus_reference",), numeric=True)
+
+
+def _reference_of(entry: _Entry, block: Sequence[_Entry], reference: str) -> _Entry | None:
+    """The block's reference; where it comes in several variants, the one of the entry's own variant."""
+    candidates = [other for other in block if other.method == reference]
+    if len(candidates) > 1:
+        candidates = [other for other in candidates if other.first["variant"] == entry.first["variant"]]
+    return candidates[0] if candidates else None
+
+
+def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Cell:
+    if reference is None or not (metric in entry.by_metric and metric in reference.by_metric):
+        return Cell(ABSENT, (None,))
+    if entry is reference:
+        return Cell("reference", (0.0,))
+    ours, theirs = entry.mean(metric), reference.mean(metric)
+    if ours is None or theirs is None:
+        return Cell(UNDEFINED, (math.nan,))
+    text = _number(metric, abs(ours - theirs))
+    sign = "" if not float(text) else "+" if ours > theirs else "−"
+    return Cell(sign + text, (ours - theirs,))
+
+
+# The caption ---------------------------------------------------------------------------------------
+
+
+def _setting(entries: Sequence[_Entry]) -> str:
+    """What the numbers are of: seeds, (n, m) with α = m/n, and π."""
+    fewest, most = (pick(entry.seeds for entry in entries) for pick in (min, max))
+    if most == 1:
+        what = "Values of one seed"
+    else:
+        what = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
+    specs = dict.fromkeys(_spec(entry.first) for entry in entries)
+    priors = sorted({entry.first["prior"] for entry in entries})
+    return f"{what}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
+
+
+def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
+    """What bold and Δ stand for, and who was not ranked."""
+    if marked:
+        yield "Bold: best mean of each data set, tuples and π"
+    unranked = dict.fromkeys(entry.method for entry in entries if not entry.ranked)
+    if unranked:
+        yield f"Not ranked, because it sees the labels: {', '.join(unranked)}"
+    if reference is not None:
+        unit = ", in percentage points" if metric in PERCENT else ""
+        yield f"Δ: difference of the means to {reference}{unit}"
+
+
+def _spec(row: SummaryRow) -> str:
+    n, m = row["n"], row["m"]
+    if n is None or m is None:
+        return f"tuples {row['tuples']}"
+    return f"(n, m) = ({n}, {m}) with α = {m / n:.4g}"
+
+
+# Renderers -----------------------------------------------------------------------------------------
+
+
+def to_markdown(table: Table) -> str:
+    """The caption as a paragraph and a GitHub-flavoured pipe table; the best cells in bold."""
+    lines = [
+        [escape_markdown(header) for header in table.headers],
+        ["---:" if column.numeric else "---" for column in table.columns if column.shown],
+        *([_markdown_cell(cell) for cell in table.shown(row)] for row in table.rows),
+    ]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{escape_markdown(table.caption)}\n\n{body}\n"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = escape_markdown(cell.text)
+    return f"**{text}**" if cell.best else text
+
+
+def escape_markdown(text: str) -> str:
+    """`text` as literal Markdown on one line; underscores inside a word need no escape."""
+    text = re.sub(r"[\\`*|<>\[\]~&$#]", r"\\\g<0>", _one_line(text))
+    text = re.sub(r"^(\d*)([+.)-])(?= )", r"\1\\\2", text)  # would start a list
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
+
+
+def to_csv(table: Table) -> str:
+    """Raw values in full precision: fractions, not percent; `nan` is undefined, empty is absent."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(field for column in table.columns for field in column.fields)
+    for row in table.rows:
+        writer.writerow(itertools.chain.from_iterable(cell.values for cell in row))
+    return out.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """A `table` environment that compiles without packages; the best cells in bold."""
+    alignment = "".join("r" if column.numeric else "l" for column in table.columns if column.shown)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape_latex(table.caption)}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
+        r"\hline",
+        _latex_row([escape_latex(header) for header in table.headers]),
+        r"\hline",
+    ]
+    for block in table.blocks:
+        lines += [_latex_row([_latex_cell(cell) for cell in table.shown(row)]) for row in block]
+        lines.append(r"\hline")
+    return "\n".join([*lines, r"\end{tabular}", r"\end{table}", ""])
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = escape_latex(cell.text)
+    return rf"\textbf{{{text}}}" if cell.best else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{char: f"\\{char}" for char in "_&%#${}"},
+    # In the default font encoding these print as other characters.
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    # At the start of a row these would be read as arguments of the \\ before it.
+    **{char: f"{{{char}}}" for char in "[]*"},
+    # Our own signs, which pdflatex does not know as characters.
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "—": "---",
+    "π": r"$\pi$",
+    "α": r"$\alpha$",
+    "Δ": r"$\Delta$",
+}
+
+
+def escape_latex(text: str) -> str:
+    """`text` as literal LaTeX on one line."""
+    return "".join(_LATEX.get(char, char) for char in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    """White space and control characters as single spaces: a line break would end a cell or a caption."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -1,0 +1,63 @@
+"""inspect: what an artefact holds, after checking every byte of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts.shards import read_tuple_shard, tuple_shard_names
+from ntmp_cli.errors import UsageError
+
+
+def inspect(path: Path) -> Artifact:
+    """Open an artefact of any kind and verify all of its files."""
+    artifact = open_artifact(path)
+    artifact.verify()
+    return artifact
+
+
+def facts(artifact: Artifact) -> dict[str, Any]:
+    """Everything that the manifest knows, for `--json`."""
+    manifest = artifact.manifest
+    return {
+        "config": manifest.config,
+        "seed": manifest.seed,
+        "package_version": manifest.package_version,
+        "format_version": manifest.format_version,
+        "inputs": list(manifest.inputs),
+        "files": [{"path": e.path, "bytes": e.bytes, "rows": e.rows, "sha256": e.sha256} for e in manifest.files],
+        "summary": manifest.summary,
+        "verified": True,
+    }
+
+
+def draw_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
+    """Draw the first training tuples with their recorded counts."""
+    from ntmp_cli.reporting.figures import tuple_montage
+
+    if artifact.kind != "tuples" or len(artifact.summary["instance"]["shape"]) != 3:
+        raise UsageError(
+            f"{artifact.path}: a montage needs a tuples directory of images, this is "
+            + ("made of feature vectors" if artifact.kind == "tuples" else f"of kind '{artifact.kind}'")
+        )
+    if figure.suffix.lower() != ".png":
+        raise UsageError(f"--figure {figure}: the montage is a PNG file", hint="Name it something.png.")
+    block = read_tuple_shard(artifact, tuple_shard_names(artifact, "train")[0])
+    sizes = np.diff(block.offsets)[:rows]
+    images = np.full((len(sizes), int(sizes.max()), *_pixels(artifact, block.instances[:1]).shape[1:]), np.nan)
+    for t, size in enumerate(sizes):
+        images[t, :size] = _pixels(artifact, block.instances[block.offsets[t] : block.offsets[t] + size])
+    captions = [f"{m} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
+    figure.parent.mkdir(parents=True, exist_ok=True)
+    figure.write_bytes(tuple_montage(images, captions, f"{artifact.summary['dataset']}: tuples and recorded counts"))
+
+
+def _pixels(artifact: Artifact, instances: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Channel-last pixels in [0, 1], as a picture is drawn."""
+    x = instances.astype(np.float64) / artifact.summary["instance"]["scale"]
+    x = np.clip(x, 0, 1)
+    return x[:, 0] if x.shape[1] == 1 else np.moveaxis(x[:, :3], 1, -1)

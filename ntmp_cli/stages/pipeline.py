@@ -1,0 +1,92 @@
+"""run: a whole study from one file, doing again only what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ntmp_cli.artifacts import Artifact
+from ntmp_cli.config import MakeTuplesConfig, PipelineConfig, TrainConfig, build
+from ntmp_cli.errors import UsageError
+from ntmp_cli.stages.evaluate import evaluate
+from ntmp_cli.stages.make_tuples import make_tuples
+from ntmp_cli.stages.report import report
+from ntmp_cli.stages.train import Watcher, train
+
+
+@dataclass(frozen=True)
+class Step:
+    """One arrow of the pipeline that was walked, or skipped because nothing had changed."""
+
+    name: str
+    artifact: Artifact
+
+    @property
+    def skipped(self) -> bool:
+        return self.artifact.kept
+
+
+@dataclass(frozen=True)
+class Study:
+    """The resolved settings of every stage call."""
+
+    tuples: dict[int, MakeTuplesConfig]
+    trainings: dict[tuple[str, int], TrainConfig]
+    config: PipelineConfig = field(repr=False)
+
+
+def resolve(config: PipelineConfig, where: str) -> Study:
+    """Check every setting of every stage before anything runs."""
+    for group in ("make_tuples", "train", *(f"runs.{name}" for name in config.runs)):
+        values = config.runs[group[5:]] if group.startswith("runs.") else getattr(config, group)
+        if "seed" in values:
+            raise UsageError(f"{where}: {group}.seed: seeds are given once, by the list `seeds`")
+    if len(set(config.seeds)) != len(config.seeds):
+        raise UsageError(f"{where}: seeds: a seed is given twice")
+    # The prior of U is known by construction here, so that it need not be written twice.
+    shared = {key: config.make_tuples[key] for key in ("prior",) if config.make_tuples.get(key) is not None}
+    tuples = {
+        seed: build(MakeTuplesConfig, {**config.make_tuples, "seed": seed}, f"{where}: make_tuples")
+        for seed in config.seeds
+    }
+    trainings = {
+        (name, seed): build(
+            TrainConfig, {**shared, **config.train, **own, "seed": seed}, f"{where}: train with runs.{name}"
+        )
+        for name, own in config.runs.items()
+        for seed in config.seeds
+    }
+    return Study(tuples, trainings, config)
+
+
+def run_pipeline(
+    study: Study,
+    out: Path,
+    *,
+    data_root: Path | None = None,
+    download: bool = False,
+    device: str = "auto",
+    watching: Callable[[int], AbstractContextManager[Watcher | None]] = lambda epochs: nullcontext(),
+) -> Iterator[Step]:
+    """Walk make-tuples, train, evaluate and report, yielding each step as it is done."""
+    for seed, tuples in study.tuples.items():
+        made = make_tuples(tuples, out / f"tuples-{seed}", data_root=data_root, download=download, if_exists="refresh")
+        yield Step(f"tuples-{seed}", made)
+    runs = []
+    for (name, seed), training in study.trainings.items():
+        runs.append(out / "runs" / f"{name}-{seed}")
+        with watching(training.epochs) as watcher:
+            run = train(
+                training,
+                out / f"tuples-{seed}",
+                runs[-1],
+                if_exists="refresh",
+                resume="if-same",
+                device=device,
+                watcher=watcher,
+            )
+        yield Step(f"runs/{name}-{seed}", run)
+    yield Step("evaluation", evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh"))
+    yield Step("report", report(study.config.report, out / "evaluation", out / "report", if_exists="refresh"))

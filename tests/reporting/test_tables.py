@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntmp_cli.commands.views import results_view
+from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.metrics import metrics
+from ntmp_cli.evaluation.summary import SummaryRow
+from ntmp_cli.reporting import tables
+from ntmp_cli.reporting.tables import Table, escape_latex, escape_markdown, results_table
+
+
+def group(method: str, mean: float | None, metric: str = "accuracy", **changes: Any) -> SummaryRow:
+    defaults = {
+        "dataset": "digits",
+        "tuples": "3:1",
+        "n": 3,
+        "m": 1,
+        "prior": 0.5,
+        "method": method,
+        "variant": "",
+        "metric": metric,
+        "seeds": 5,
+        "undefined": 5 if mean is None else 0,
+        "mean": mean,
+        "std": None if mean is None else 0.0031,
+        "min": mean,
+        "max": mean,
+    }
+    return SummaryRow(**{**defaults, **changes})  # type: ignore[typeddict-item]
+
+
+def table(*rows: SummaryRow, **options: Any) -> Table:
+    return results_table(rows, **{"title": "Results", **options})
+
+
+def column(built: Table, header: str) -> list[str]:
+    """Texts of a column, the best ones in asterisks."""
+    index = built.headers.index(header)
+    cells = [built.shown(row)[index] for row in built.rows]
+    return [f"*{cell.text}*" if cell.best else cell.text for cell in cells]
+
+
+# Building ------------------------------------------------------------------------------------------
+
+
+def test_accuracy_is_percent_and_other_metrics_have_four_decimals() -> None:
+    built = table(group("ure", 0.96123), group("ure", 0.98765, "ap"))
+    assert built.headers == ("dataset", "tuples", "π", "method", "accuracy (%)", "ap")
+    assert column(built, "accuracy (%)") == ["96.12 ± 0.31"]
+    assert column(built, "ap") == ["0.9877 ± 0.0031"]
+    assert built.rows[0][-1].number == 0.98765
+
+
+def test_metrics_are_the_columns_asked_for_in_their_order() -> None:
+    rows = [group("ure", 0.9, metric) for metric in ("accuracy", "ap", "auroc")]
+    assert table(*rows, metrics=["auroc", "accuracy"]).headers[-2:] == ("auroc", "accuracy (%)")
+
+
+def test_best_of_each_block_is_marked_and_ties_as_printed_together() -> None:
+    built = table(
+        group("a", 0.90001),
+        group("b", 0.90002),
+        group("c", 0.8),
+        group("a", 0.7, prior=0.2),
+        group("b", 0.6, prior=0.2),
+    )
+    best = [text.startswith("*") for text in column(built, "accuracy (%)")]
+    assert best == [True, True, False, True, False]
+    assert [len(block) for block in built.blocks] == [3, 2]
+
+
+def test_lower_is_better_for_fpr() -> None:
+    assert column(table(group("a", 0.1, "fpr"), group("b", 0.2, "fpr")), "fpr")[0].startswith("*")
+
+
+def test_not_marked_are_oracles_incomplete_means_and_the_only_method() -> None:
+    built = table(group("supervised", 0.99), group("a", 0.95, undefined=2), group("b", 0.9), group("c", None))
+    assert column(built, "accuracy (%)") == [
+        "99.00 ± 0.31",
+        "95.00 ± 0.31 (2 of 5 undefined)",
+        "*90.00 ± 0.31*",
+        "undefined",
+    ]
+    assert "sees the labels: supervised" in built.caption
+    alone = table(group("a", 0.9))
+    assert not any(cell.best for cell in alone.rows[0])
+    assert "Bold" not in alone.caption
+
+
+def test_variant_and_seeds_are_shown_only_where_they_tell_rows_apart() -> None:
+    assert not {"variant", "seeds"} & set(table(group("a", 0.9), group("b", 0.9)).headers)
+    built = table(group("a", 0.9), group("a", 0.8, variant="epochs=10", seeds=1, std=None))
+    assert column(built, "variant") == ["", "epochs=10"]
+    assert column(built, "seeds") == ["5", "1"]
+    assert column(built, "accuracy (%)") == ["*90.00 ± 0.31*", "80.00"]
+
+
+def test_reference_adds_the_difference_of_the_first_metric() -> None:
+    built = table(
+        group("ure", 0.9),
+        group("uu", 0.8512),
+        group("count", 0.95),
+        group("kmeans", None),
+        group("same", 0.9000001),
+        group("uu", 0.8, prior=0.2),
+        reference="ure",
+    )
+    assert built.headers[-1] == "Δ accuracy"
+    assert built.caption.endswith("Δ: difference of the means to ure, in percentage points.")
+    assert column(built, built.headers[-1]) == ["reference", "−4.88", "+5.00", "undefined", "0.00", "—"]
+    assert built.rows[1][-1].number == pytest.approx(-0.0488)
+
+
+def test_reference_in_several_variants_is_the_one_of_the_same_variant() -> None:
+    built = table(
+        group("ure", 0.9),
+        group("ure", 0.8, variant="epochs=10"),
+        group("uu", 0.7),
+        group("uu", 0.7, variant="epochs=10"),
+        group("uu", 0.7, variant="epochs=99"),
+        reference="ure",
+    )
+    assert column(built, built.headers[-1]) == ["reference", "reference", "−20.00", "−10.00", "—"]
+
+
+def test_caption_names_counts_rate_prior_and_seeds() -> None:
+    built = table(
+        group("a", 0.9),
+        group("b", 0.9, prior=0.8, seeds=3),
+        group("a", 0.9, tuples="3:1+5:2@0.5", n=None, m=None),
+        title="Digits.",
+        reference="a",
+    )
+    assert built.caption == (
+        "Digits. Mean ± standard deviation over 3 to 5 seeds; (n, m) = (3, 1) with α = 0.3333, "
+        "tuples 3:1+5:2@0.5; π = 0.5, 0.8. Δ: difference of the means to a, in percentage points."
+    )
+    assert "Values of one seed;" in table(group("a", 0.9, seeds=1, std=None)).caption
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(UsageError, match="no results"):
+        table()
+    with pytest.raises(UsageError, match="metric 'app' is not in the evaluation; did you mean 'ap'"):
+        table(group("a", 0.9, "ap"), metrics=["app"])
+    with pytest.raises(UsageError, match=r"reference 'ure\+ab' is not among the methods; did you mean 'ure\+abs'"):
+        table(group("ure+abs", 0.9), reference="ure+ab")
+
+
+def test_a_metric_missing_from_one_method_is_a_dash() -> None:
+    assert column(table(group("a", 0.9), group("a", 0.9, "ap"), group("b", 0.8)), "ap")[1] == "—"
+
+
+def test_metrics_with_a_special_look_exist() -> None:
+    assert set(metrics.names()) >= tables.PERCENT | tables.LOWER_IS_BETTER
+
+
+# Renderers -----------------------------------------------------------------------------------------
+
+
+def test_markdown() -> None:
+    built = table(group("a|b", 0.9), group("b", 0.8), group("c_d", None), title="Results")
+    assert tables.to_markdown(built).splitlines()[2:] == [
+        "| dataset | tuples | π | method | accuracy (%) |",
+        "| --- | --- | ---: | --- | ---: |",
+        r"| digits | 3:1 | 0.5 | a\|b | **90.00 ± 0.31** |",
+        "| digits | 3:1 | 0.5 | b | 80.00 ± 0.31 |",
+        "| digits | 3:1 | 0.5 | c_d | undefined |",
+    ]
+
+
+@given(st.text())
+def test_markdown_cells_keep_their_text_and_their_column(text: str) -> None:
+    line = tables.to_markdown(table(group(text, 0.9, variant="x"), title=text)).splitlines()[-1]
+    cells = re.findall(r"\| ((?:\\.|[^|\\])*) (?=\|)", line)
+    assert len(cells) == 6
+    assert re.sub(r"\\(.)", r"\1", cells[3]) == one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("# x", r"\# x"),
+        ("1. x", r"1\. x"),
+        ("- x", r"\- x"),
+        ("_x_", r"\_x\_"),
+        ("a_b", "a_b"),
+        ("3:~0.5", r"3:\~0.5"),
+    ],
+)
+def test_markdown_does_not_read_text_as_markup(text: str, escaped: str) -> None:
+    assert escape_markdown(text) == escaped
+
+
+def test_csv_holds_raw_values() -> None:
+    third = 1 / 3
+    built = table(
+        group('a,"b', third),
+        group("b", None),
+        group("c", 0.5, seeds=1, std=None, tuples="mix", n=None, m=None),
+        reference="b",
+    )
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv(built))))
+    assert rows[0] == {
+        "dataset": "digits",
+        "tuples": "3:1",
+        "n": "3",
+        "m": "1",
+        "prior": "0.5",
+        "method": 'a,"b',
+        "variant": "",
+        "seeds": "5",
+        "accuracy_mean": repr(third),
+        "accuracy_std": "0.0031",
+        "accuracy_undefined": "0",
+        "accuracy_minus_reference": "nan",
+    }
+    assert math.isnan(float(rows[1]["accuracy_mean"]))
+    assert (rows[2]["n"], rows[2]["accuracy_std"], rows[2]["accuracy_minus_reference"]) == ("", "", "")
+
+
+def test_latex() -> None:
+    built = table(group("ure+abs", 0.9), group("[c_d]", 0.8), title="100% of $")
+    assert tables.to_latex(built).splitlines() == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{100\% of \$. Mean $\pm$ standard deviation over 5 seeds; (n, m) = (3, 1) with $\alpha$ = "
+        r"0.3333; $\pi$ = 0.5. Bold: best mean of each data set, tuples and $\pi$.}",
+        r"\begin{tabular}{llrlr}",
+        r"\hline",
+        r"dataset & tuples & $\pi$ & method & accuracy (\%) \\",
+        r"\hline",
+        r"digits & 3:1 & 0.5 & ure+abs & \textbf{90.00 $\pm$ 0.31} \\",
+        r"digits & 3:1 & 0.5 & {[}c\_d{]} & 80.00 $\pm$ 0.31 \\",
+        r"\hline",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+
+
+# What a TeX engine would make of our escapes; anything else special is an error.
+LATEX_TOKEN = re.compile(
+    r"\\text(?P<name>backslash|asciitilde|asciicircum|less|greater|bar)\{\}"
+    r"|\\(?P<escaped>[_&%#${}])"
+    r"|\{(?P<grouped>[\[\]*])\}"
+    r"|(?P<maths>\$(?:\\pm|\\pi|\\alpha|\\Delta|-)\$)"
+    r"|(?P<plain>[^\\_&%#${}~^<>|\[\]*])"
+)
+NAMES = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
+MATHS = {r"$\pm$": "±", r"$\pi$": "π", r"$\alpha$": "α", r"$\Delta$": "Δ", "$-$": "−"}
+
+
+def typeset(latex: str) -> str:
+    out, at = [], 0
+    while at < len(latex):
+        token = LATEX_TOKEN.match(latex, at)
+        assert token, f"unescaped {latex[at]!r} in {latex!r}"
+        parts = token.groupdict()
+        out.append(
+            NAMES.get(parts["name"])
+            or MATHS.get(parts["maths"])
+            or parts["escaped"]
+            or parts["grouped"]
+            or parts["plain"]
+        )
+        at = token.end()
+    return "".join(out)
+
+
+def one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+@given(st.text() | st.text(alphabet="_&%#${}~^\\<>|[]*ab \n±π−"))
+def test_latex_escapes_every_special_character(text: str) -> None:
+    assert typeset(escape_latex(text)) == one_line(text).replace("—", "---")
+
+
+def test_terminal_table_shows_text_literally_and_best_in_bold() -> None:
+    from rich.console import Console
+
+    built = table(group("[red]a[/red]", 0.9), group("b", 0.8), group("b", 0.7, prior=0.2))
+    console = Console(file=io.StringIO(), width=160, record=True)
+    console.print(results_view(built))
+    shown = console.export_text(styles=True)
+    assert "[red]a[/red]" in shown
+    assert "\x1b[1m90.00 ± 0.31\x1b[0m" in shown
+    assert built.caption.split(";")[0] in shown
+
+
+def test_terminal_table_cuts_nothing_when_it_is_narrow() -> None:
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=40, record=True)
+    console.print(results_view(table(group("attention-mil", 0.9), group("cluster-classifier", 0.8))))
+    assert "…" not in console.export_text()
