@@ -15,7 +15,7 @@ demo: $(READY)  ## the whole pipeline on built-in data
 	$(BIN)/ntmp run sample_configs/quickstart.yaml --out work/quickstart
 
 test: $(READY)  ## all tests, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -102,7 +102,7 @@ class TrainConfig(Settings):
         "Default: 1024, less on small data so that an epoch has 16 steps.",
     )
     loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
-    clamp: Clamp = Field("abs", description="Correction f of the partial risks.")
+    clamp: Clamp = Field("relu", description="Correction f of the partial risks.")
     clamp_scope: ClampScope = Field(
         "class", description="Parts that are clamped: per class (Lu et al. 2020) or per source (the paper)."
     )
@@ -121,8 +121,8 @@ class TrainConfig(Settings):
         lt=1,
         description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
     )
-    select: Literal["last", "best"] = Field(
-        "last", description="Epoch to keep: the last, or the best label-free held-out risk."
+    select: Literal["best", "last"] = Field(
+        "best", description="Epoch to keep: the one of least label-free held-out risk, or the last."
     )
     normalize: Literal["auto", "none", "channel"] = Field(
         "auto",

@@ -168,8 +168,12 @@ def _parse(file: Path, raw: bytes) -> Manifest:
             unhashed=tuple(document.pop("unhashed")),
             **document,
         )
+        if not _well_typed(manifest):
+            raise TypeError
     except (TypeError, KeyError, AttributeError):
-        raise ArtifactError(f"{file}: damaged: fields are missing or unknown", hint="Restore it from a copy.") from None
+        raise ArtifactError(
+            f"{file}: damaged: fields are missing, unknown or of the wrong type", hint="Restore it from a copy."
+        ) from None
     if manifest.kind not in KINDS:
         raise ArtifactError(f"{file}: unknown kind '{manifest.kind}'", hint=f"Known kinds: {', '.join(KINDS)}.")
     for entry in files:
@@ -177,6 +181,16 @@ def _parse(file: Path, raw: bytes) -> Manifest:
         if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
             raise ArtifactError(f"{file}: foreign: lists a file outside its directory: {entry.path}")
     return manifest
+
+
+def _well_typed(manifest: Manifest) -> bool:
+    expected = {"kind": str, "config": dict, "summary": dict, "package_version": str}
+    return (
+        all(isinstance(getattr(manifest, name), kind) for name, kind in expected.items())
+        and all(isinstance(each, dict) for each in manifest.inputs)
+        and all(isinstance(name, str) for name in manifest.unhashed)
+        and all(isinstance(e.path, str) and isinstance(e.bytes, int) for e in manifest.files)
+    )
 
 
 def carries_manifest(path: Path) -> bool:

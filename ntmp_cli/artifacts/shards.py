@@ -98,14 +98,25 @@ def read_tuple_shard(artifact: Artifact, name: str) -> TupleBlock:
     with hdf5.read(artifact.file(name), "tuples") as file:
         block = TupleBlock(hdf5.array(file, "instances"), hdf5.array(file, "offsets"), hdf5.array(file, "counts"))
     where = artifact.path / name
-    sizes = np.diff(block.offsets)
-    sound = len(block.offsets) == len(block.counts) + 1 and block.offsets[0] == 0 and (sizes > 0).all()
-    if not sound or block.offsets[-1] != len(block.instances):
+    if not _boundaries_fit(block):
         raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
+    sizes = np.diff(block.offsets)
     if (block.counts < 0).any() or (block.counts > sizes).any():
         raise ArtifactError(f"{where}: a recorded count lies outside 0..n")
     _check_finite(block.instances, str(where))
     return block
+
+
+def _boundaries_fit(block: TupleBlock) -> bool:
+    instances, offsets, counts = block.instances, block.offsets, block.counts
+    if instances.ndim < 1 or any(a.ndim != 1 or a.dtype.kind not in "iu" for a in (offsets, counts)):
+        return False
+    return bool(
+        len(offsets) == len(counts) + 1
+        and offsets[0] == 0
+        and offsets[-1] == len(instances)
+        and (offsets[1:] > offsets[:-1]).all()
+    )
 
 
 def read_instances(artifact: Artifact, name: str) -> NDArray[np.generic]:

@@ -29,11 +29,11 @@ def limit_threads(threads: int | None) -> None:
 
 def describe(record: EpochRecord) -> str:
     """Loss, partial risks, held-out risk and throughput of an epoch in one line."""
-    parts = "".join(f" {name} {value:+.4f}" for name, value in record.fields.get("parts", {}).items())
+    parts = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("parts", {}).items())
     risk = record.fields["heldout_risk"]
-    heldout = "" if risk is None else f" held-out {risk:.4f}"
+    heldout = "" if risk is None else f" held-out {risk:.3f}"
     rate = record.instances / max(record.seconds, 1e-9)
-    return f"loss {record.fields['loss']:.4f}{parts}{heldout} {rate:,.0f}/s"
+    return f"loss {record.fields['loss']:.3f}{heldout} {rate:,.0f}/s ({parts})"
 
 
 class _Bar:
@@ -73,12 +73,14 @@ def watching(epochs: int) -> Iterator[_Bar | _Lines]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    # On a narrow terminal the details give way, never the bar or the time left.
     columns = (
-        TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
-        BarColumn(bar_width=20),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[info]}"),
+        TextColumn("epoch {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=12),
+        TimeRemainingColumn(table_column=Column(min_width=7)),
+        TextColumn("{task.fields[info]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
     )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True, expand=True) as progress:
         yield _Bar(progress, epochs)

@@ -47,7 +47,8 @@ def choose_unlabeled(
     """
     if len(part) == 0:
         raise UsageError(
-            "no instances are left for the unlabeled pool", hint="Lower --tuple-share or --heldout-share, or use more data."
+            "no instances are left for the unlabeled pool",
+            hint="Lower --tuple-share or --heldout-share, or use more data.",
         )
     pos, neg = part[positive[part]], part[~positive[part]]
     if prior is None:

@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
+# Rates whose mean square deviation is below this are equal but for rounding.
+SAME_RATE = 1e-24
+
 
 def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, float]:
     """S₀ = ΣN, S₁ = ΣNθ, S₂ = ΣNθ² and D = S₀S₂ − S₁².
@@ -18,20 +21,33 @@ def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, fl
     D is computed as S₀ Σ N (θ − θ̄)², which is the same number without the cancellation.
     """
     n, theta = np.asarray(sizes, dtype=np.float64), np.asarray(rates, dtype=np.float64)
-    s0, s1, s2 = float(n.sum()), float(n @ theta), float(n @ theta**2)
-    return s0, s1, s2, s0 * float(n @ (theta - s1 / s0) ** 2)
+    _, spread = deviations(n, theta)
+    s0 = float(n.sum())
+    return s0, float(n @ theta), float(n @ theta**2), s0 * spread
+
+
+def deviations(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
+    """θ − θ̄ and V = Σ N (θ − θ̄)² = D/S₀, centred twice, so that Σ N (θ − θ̄) is 0 to the last digits."""
+    total = sizes.sum()
+    away = rates - (sizes @ rates) / total
+    away = away - (sizes @ away) / total
+    return away, float(sizes @ away**2)
 
 
 def class_weights(sizes: ArrayLike, rates: ArrayLike) -> tuple[Floats, Floats]:
     """(w⁺, w⁻) with Ê₊[h] = Σ w⁺_g Ê_g[h] and Ê₋[h] = Σ w⁻_g Ê_g[h], of least variance Σ w²/N.
 
+    Group means are a line in θ, E₋ + θ(E₊ − E₋): the weights are those of least squares at θ = 1 and θ = 0,
+    N[1/S₀ + (1−θ̄)(θ−θ̄)/V] and N[1/S₀ − θ̄(θ−θ̄)/V], which is SPEC section 2 without its cancellation.
     Raises ZeroDivisionError when all rates are equal (D = 0): nothing is identified then.
     """
     n, theta = np.asarray(sizes, dtype=np.float64), np.asarray(rates, dtype=np.float64)
-    s0, s1, s2, d = moments(n, theta)
-    if d <= s0 * s0 * 1e-24:
+    away, spread = deviations(n, theta)
+    total = n.sum()
+    if spread <= total * SAME_RATE:
         raise ZeroDivisionError("all groups have the same positive rate")
-    return n * ((s2 - s1) + (s0 - s1) * theta) / d, n * (s2 - s1 * theta) / d
+    centre = (n @ theta) / total
+    return n * (1 / total + (1 - centre) * away / spread), n * (1 / total - centre * away / spread)
 
 
 def effective_gap(sizes: ArrayLike, rates: ArrayLike) -> float:

@@ -22,6 +22,8 @@ from ntmp_cli.learning.models import Scorer, predict
 
 State = dict[str, Any]
 
+DIVERGED = "Lower --lr, use --loss sigmoid, or clamp the risk."
+
 
 class Checkpoints(Protocol):
     """Where a run's state is kept between two lives of the process."""
@@ -120,6 +122,7 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
         fields["heldout_risk"] = heldout_risk(average.model, job)
+        _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
         _select(outcome, record, average.model, config)
@@ -200,10 +203,7 @@ def _epoch_fields(job: Job, epoch: int, steps: int, losses: list[Tensor], teleme
         )
     loss = float(torch.stack(losses).double().mean())
     if not np.isfinite(loss):
-        raise NotIdentifiableError(
-            f"the loss became {loss} in epoch {epoch}",
-            hint="Lower --lr, use --loss sigmoid, or clamp the risk.",
-        )
+        raise NotIdentifiableError(f"the loss became {loss} in epoch {epoch}", hint=DIVERGED)
     rows = torch.stack(telemetry).double().cpu().numpy()
     rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
     return {
@@ -214,6 +214,14 @@ def _epoch_fields(job: Job, epoch: int, steps: int, losses: list[Tensor], teleme
         "skipped": steps - len(losses),
         "lr": rate,
     }
+
+
+def _require_finite(model: nn.Module, risk: float | None, epoch: int) -> None:
+    """The last step of an epoch can break weights after a loss that was still a number."""
+    if risk is not None and not np.isfinite(risk):
+        raise NotIdentifiableError(f"the held-out risk became {risk} in epoch {epoch}", hint=DIVERGED)
+    if not all(bool(p.isfinite().all()) for p in model.parameters()):
+        raise NotIdentifiableError(f"the weights became infinite in epoch {epoch}", hint=DIVERGED)
 
 
 def _select(outcome: Outcome, record: EpochRecord, model: nn.Module, config: TrainConfig) -> None:

@@ -118,7 +118,7 @@ def normalisation(
     return factor.reshape(view).astype(np.float32), (centre * factor).reshape(view).astype(np.float32)
 
 
-def predict(model: nn.Module, raw: Tensor, batch: int = 4096) -> NDArray[np.float32]:
+def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float32]:
     """Scores in evaluation mode, in batches; leaves the model's mode as it was."""
     device = next(model.parameters()).device
     was_training = model.training

@@ -105,10 +105,7 @@ def _assemble(
     model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, config.seed)
     test, heldout = read_test_instances(tuples), heldout_data(tuples)
     if heldout is None and config.select == "best":
-        raise UsageError(
-            f"{tuples.path}: --select best needs held-out tuples, but none were set aside",
-            hint="Make the tuples with --heldout-share above 0, or use --select last.",
-        )
+        log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
     return Job(config, method, model, data, heldout, test, device, store)
 
 
@@ -138,7 +135,7 @@ def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: O
     arrays: dict[str, NDArray[Any]] = {"test": predict(model, test)}
     traced = [(record.epoch, record.test_scores) for record in outcome.records if record.test_scores is not None]
     arrays["trace_epochs"] = np.array([epoch for epoch, _ in traced], dtype=np.int64)
-    arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), -1)
+    arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), len(test))
     if heldout is not None:
         scored = score_heldout(model, heldout)
         arrays["heldout_tuples"] = scored.tuple_scores

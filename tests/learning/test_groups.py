@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from ntmp_cli.learning.groups import class_weights, effective_gap, moments
+
+# (instances, n, m) of a group; the rate is m/n.
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 5000), st.integers(1, 12)).flatmap(
+        lambda g: st.tuples(st.just(g[0]), st.just(g[1]), st.integers(0, g[1]))
+    ),
+    min_size=2,
+    max_size=7,
+)
+
+
+def sizes_and_rates(groups: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([float(g[0]) for g in groups]), np.array([g[2] / g[1] for g in groups])
+
+
+def distinct(rates: np.ndarray) -> bool:
+    return float(np.ptp(rates)) > 0
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS)
+def test_the_weights_make_both_class_means_unbiased(groups: list[tuple[int, int, int]]) -> None:
+    sizes, rates = sizes_and_rates(groups)
+    assume(distinct(rates))
+    plus, minus = class_weights(sizes, rates)
+    scale = 1e-12 * max(1.0, np.abs(plus).sum(), np.abs(minus).sum())
+    assert plus @ rates == pytest.approx(1, abs=scale)
+    assert plus @ (1 - rates) == pytest.approx(0, abs=scale)
+    assert minus @ rates == pytest.approx(0, abs=scale)
+    assert minus @ (1 - rates) == pytest.approx(1, abs=scale)
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS)
+def test_the_weights_are_the_least_norm_solution_of_the_constraints(groups: list[tuple[int, int, int]]) -> None:
+    """min Σw²/N s.t. A w = b is, with v = w/√N, the least-norm solution that the pseudo-inverse gives."""
+    sizes, rates = sizes_and_rates(groups)
+    assume(distinct(rates))
+    constraints = np.stack([rates, 1 - rates]) * np.sqrt(sizes)
+    expected = np.sqrt(sizes)[:, None] * np.linalg.lstsq(constraints, np.eye(2), rcond=None)[0]
+    plus, minus = class_weights(sizes, rates)
+    scale = np.abs(expected).max()
+    assert np.allclose(plus, expected[:, 0], rtol=1e-8, atol=1e-9 * scale)
+    assert np.allclose(minus, expected[:, 1], rtol=1e-8, atol=1e-9 * scale)
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS, st.integers(0, 2**32))
+def test_no_other_unbiased_weights_have_less_variance(groups: list[tuple[int, int, int]], seed: int) -> None:
+    sizes, rates = sizes_and_rates(groups)
+    assume(distinct(rates) and len(groups) > 2)
+    constraints = np.stack([rates, 1 - rates])
+    # A random direction that changes neither constraint.
+    direction = np.random.default_rng(seed).standard_normal(len(groups))
+    direction -= np.linalg.pinv(constraints) @ (constraints @ direction)
+    assume(np.linalg.norm(direction) > 1e-6)
+    for weights in class_weights(sizes, rates):
+        best = np.sum(weights**2 / sizes)
+        for step in (-1.0, -0.01, 0.01, 1.0):
+            assert np.sum((weights + step * direction) ** 2 / sizes) > best * (1 - 1e-12)
+
+
+def test_a_numerical_optimiser_finds_the_same_weights() -> None:
+    sizes, rates = np.array([300.0, 120.0, 80.0, 500.0]), np.array([1 / 3, 2 / 3, 2 / 5, 0.5])
+    for weights, (on_positive, on_negative) in zip(class_weights(sizes, rates), ((1, 0), (0, 1)), strict=True):
+        found = minimize(
+            lambda w: np.sum(w**2 / sizes),
+            np.zeros(4),
+            method="SLSQP",
+            constraints=[
+                {"type": "eq", "fun": lambda w, target=on_positive: w @ rates - target},
+                {"type": "eq", "fun": lambda w, target=on_negative: w @ (1 - rates) - target},
+            ],
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        assert found.success
+        assert np.allclose(found.x, weights, atol=1e-4)
+
+
+def test_two_groups_have_the_weights_of_the_papers_identification_lemma() -> None:
+    alpha, prior = 2 / 5, 0.7
+    plus, minus = class_weights([150, 40], [alpha, prior])
+    gap = prior - alpha
+    assert np.allclose(plus, [-(1 - prior) / gap, (1 - alpha) / gap], atol=1e-14)
+    assert np.allclose(minus, [prior / gap, -alpha / gap], atol=1e-14)
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS)
+def test_moments_are_the_sums_over_groups(groups: list[tuple[int, int, int]]) -> None:
+    sizes, rates = sizes_and_rates(groups)
+    s0, s1, s2, d = moments(sizes, rates)
+    assert s0 == sizes.sum()
+    assert s1 == pytest.approx(sum(n * r for n, r in zip(sizes, rates, strict=True)), rel=1e-12)
+    assert s2 == pytest.approx(sum(n * r * r for n, r in zip(sizes, rates, strict=True)), rel=1e-12)
+    assert d == pytest.approx(s0 * s2 - s1**2, abs=1e-10 * s0**2)
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS)
+def test_the_gap_is_the_spread_of_the_rate_over_all_instances(groups: list[tuple[int, int, int]]) -> None:
+    sizes, rates = sizes_and_rates(groups)
+    everyone = np.repeat(rates, sizes.astype(int))
+    assert effective_gap(sizes, rates) == pytest.approx(everyone.std(), abs=1e-12)
+
+
+def test_the_gap_of_two_equal_groups_is_half_the_distance_of_their_rates() -> None:
+    assert effective_gap([70, 70], [0.2, 0.8]) == pytest.approx(0.3, abs=1e-15)
+
+
+def test_a_tiny_spread_of_rates_is_not_lost_to_cancellation() -> None:
+    """S₀S₂ − S₁² would be 0 or negative here."""
+    _, _, _, d = moments([1000, 1000], [0.5, 0.5 + 1e-9])
+    assert d == pytest.approx((2000 * 0.5e-9) ** 2, rel=1e-6)
+    plus, _ = class_weights([1000, 1000], [0.5, 0.5 + 1e-9])
+    assert np.allclose(plus, [-0.5e9, 0.5e9], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rates", [[0.5, 0.5], [1 / 3] * 4, [0.0, 0.0, 0.0], [1.0, 1.0], [0.1 + 0.2, 0.3], [0.4]])
+def test_equal_rates_identify_nothing(rates: list[float]) -> None:
+    sizes = np.arange(1, len(rates) + 1) * 17
+    assert effective_gap(sizes, rates) < 1e-15
+    with pytest.raises(ZeroDivisionError, match=r"^all groups have the same positive rate$"):
+        class_weights(sizes, rates)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.prior.estimator import ScoredTuples, priors
+from ntmp_cli.prior.moments import moments
+
+Sizes = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def of_pairs(pairs: list[tuple[int, int]], each: int) -> Sizes:
+    n, m = (np.repeat(column, each) for column in zip(*pairs, strict=True))
+    return n, m
+
+
+def lengths_and_binomial_counts(rng: np.random.Generator, tuples: int) -> Sizes:
+    n = rng.integers(2, 11, tuples)
+    return n, rng.binomial(n, 0.5)
+
+
+MIXES: dict[str, Callable[[np.random.Generator], Sizes]] = {
+    "3:1": lambda rng: of_pairs([(3, 1)], 300),
+    "2:1": lambda rng: of_pairs([(2, 1)], 400),
+    "3:1+3:2": lambda rng: of_pairs([(3, 1), (3, 2)], 150),
+    "3:1+7:2+5:4": lambda rng: of_pairs([(3, 1), (7, 2), (5, 4)], 80),
+    "pure-tuples-among-them": lambda rng: of_pairs([(3, 0), (4, 4), (1, 1), (3, 1)], 200),
+    "many-small-strata": lambda rng: lengths_and_binomial_counts(rng, 150),
+}
+
+
+def gaussian_scores(sizes: Sizes, prior: float, unlabeled: int, rng: np.random.Generator) -> ScoredTuples:
+    """Scores N(±1.5, 1): oriented, well separated, and not calibrated."""
+    n, m = sizes
+    within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
+    positive = np.append(within < np.repeat(m, n), rng.random(unlabeled) < prior)
+    scores = rng.standard_normal(len(positive)) + 3 * (positive - 0.5)
+    return ScoredTuples(scores[: n.sum()], n, m, scores[n.sum() :])
+
+
+@pytest.mark.parametrize("prior", [0.15, 0.5, 0.8])
+@pytest.mark.parametrize("mix", MIXES)
+def test_estimates_scatter_around_the_true_prior(mix: str, prior: float) -> None:
+    rng = np.random.default_rng(17)
+    estimates = np.array([moments(gaussian_scores(MIXES[mix](rng), prior, 600, rng)) for _ in range(80)])
+    assert abs(estimates.mean() - prior) < 4 * estimates.std(ddof=1) / np.sqrt(len(estimates))
+    # No more scatter than a few times that of U alone, √(π(1−π)/600) ≤ 0.021.
+    assert estimates.std() < 0.06
+
+
+def test_the_estimate_equals_brute_force_over_pairs() -> None:
+    """The definition, by looping: covariances over pairs inside tuples, means over pairs of different tuples."""
+    rng = np.random.default_rng(2)
+    data = gaussian_scores(of_pairs([(3, 1), (4, 3), (2, 0)], 12), 0.4, 50, rng)
+    tuples = np.split(1 / (1 + np.exp(-data.scores)), np.cumsum(data.sizes)[:-1])
+    signal = weight = 0.0
+    for n, m in ((3, 1), (4, 3)):
+        stratum = [t for t, a, b in zip(tuples, data.sizes, data.counts, strict=True) if (a, b) == (n, m)]
+        same = np.mean([t[i] * t[j] for t in stratum for i in range(n) for j in range(n) if i != j])
+        other = np.mean([x * y for a in range(12) for b in range(12) if a != b for x in stratum[a] for y in stratum[b]])
+        pairs = len(stratum) * n * (n - 1)
+        signal -= pairs * (same - other)
+        weight += pairs * (m / n) * (1 - m / n) / (n - 1)
+    delta = np.sqrt(signal / weight)
+    negative = np.mean([x - delta * m / n for t, n, m in zip(tuples, data.sizes, data.counts, strict=True) for x in t])
+    expected = (np.mean(1 / (1 + np.exp(-data.unlabeled))) - negative) / delta
+    assert moments(data) == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_single_tuple_of_a_stratum_has_no_covariance_to_give() -> None:
+    rng = np.random.default_rng(3)
+    data = gaussian_scores(of_pairs([(3, 1), (4, 2), (5, 2)], 1), 0.5, 50, rng)
+    with pytest.raises(NotIdentifiableError):
+        moments(data)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, -0.3, 2.0, 5.5, -7.1, 1 / 3, 40.0])
+@pytest.mark.parametrize("sizes", [of_pairs([(3, 1)], 50), of_pairs([(7, 3)], 1000), of_pairs([(5, 2), (3, 2)], 7)])
+def test_constant_scores_identify_nothing(constant: float, sizes: Sizes) -> None:
+    n, m = sizes
+    with pytest.raises(NotIdentifiableError, match="carry no class information"):
+        moments(ScoredTuples(np.full(n.sum(), constant), n, m, np.full(30, constant)))
+
+
+def test_scores_that_move_tuples_as_a_whole_identify_nothing() -> None:
+    n, m = of_pairs([(3, 1)], 40)
+    scores = np.repeat(np.random.default_rng(0).standard_normal(40), 3)
+    with pytest.raises(NotIdentifiableError):
+        moments(ScoredTuples(scores, n, m, scores))
+
+
+@pytest.mark.parametrize("pair", [(1, 0), (1, 1), (4, 0), (4, 4)])
+def test_tuples_of_one_class_identify_nothing(pair: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    with pytest.raises(NotIdentifiableError):
+        moments(gaussian_scores(of_pairs([pair], 60), 0.5, 60, rng))
+
+
+def test_mirrored_scores_give_the_mirrored_prior_of_mirrored_counts() -> None:
+    """(p₊, p₋, π, m) and (p₋, p₊, 1−π, n−m) are the same data under other names."""
+    rng = np.random.default_rng(4)
+    data = gaussian_scores(of_pairs([(3, 1), (5, 2)], 100), 0.3, 300, rng)
+    mirrored = ScoredTuples(-data.scores, data.sizes, data.sizes - data.counts, -data.unlabeled)
+    assert moments(mirrored) == pytest.approx(1 - moments(data), abs=1e-10)
+
+
+def test_the_estimator_is_registered_under_its_name() -> None:
+    assert priors.get("moments") is moments

@@ -1,0 +1,118 @@
+"""A killed stage leaves the old artefact, the new one, or none, whole in every case; a rerun cleans up.
+
+SIGKILL comes at seeded random moments of a process's life, and at chosen accesses to the file system,
+which the process itself counts, so that every step of publishing is met whatever the machine's speed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ntmp_cli.artifacts import open_artifact
+
+KILLED = -signal.SIGKILL
+STAGES = ["make-tuples", "train"]
+TIMED = 12  # kills per stage, over twenty in all
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command, what it should publish, what lay there before, and how long its process lives."""
+
+    arguments: tuple[object, ...]
+    new: str
+    old: Path
+    seconds: float
+    file_events: tuple[str, ...]
+
+
+def make_tuples(seed: int) -> tuple[object, ...]:
+    asked = ("--dataset", "digits", "--prior", 0.5, "--num-tuples", 60, "--unlabeled-size", 60, "--shard-size", 10)
+    return "make-tuples", *asked, "--seed", seed
+
+
+def train(tuples: Path, seed: int) -> tuple[object, ...]:
+    asked = ("--prior", 0.5, "--model", "linear", "--epochs", 4, "--batch-size", 60, "--checkpoint-seconds", 0)
+    return "train", "--tuples", tuples, *asked, "--seed", seed
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def stage(request, launcher, tuples, tmp_path_factory) -> Stage:
+    folder = tmp_path_factory.mktemp(request.param)
+    new, old = (make_tuples(seed) if request.param == "make-tuples" else train(tuples, seed) for seed in (0, 1))
+    assert launcher.run(*old, "--out", folder / "old").code == 0
+    started = time.monotonic()
+    assert launcher.run(*new, "--out", folder / "new").code == 0
+    seconds = time.monotonic() - started
+    log, watched = folder / "events", folder / "watched"
+    watched.mkdir()
+    shutil.copytree(folder / "old", watched / "out")
+    overwriting = (*new, "--if-exists", "overwrite", "--out", watched / "out")
+    logged = launcher.run(*overwriting, at_file_event=0, watch=str(watched), log=str(log))
+    assert logged.code == 0, logged.err
+    events = tuple(log.read_text().splitlines())
+    return Stage(new, open_artifact(folder / "new").sha256, folder / "old", seconds, events)
+
+
+def whole(out: Path) -> str | None:
+    """The identity of the complete artefact at `out`; None where there is nothing at all."""
+    if not out.exists():
+        return None
+    artifact = open_artifact(out)
+    artifact.verify()
+    return artifact.sha256
+
+
+def check_and_rerun(stage: Stage, out: Path, launcher, *, over_old: bool, resume: bool = False) -> str | None:
+    """What a kill has left is whole; the rerun publishes the new artefact and leaves nothing else."""
+    left = whole(out)
+    assert left in ({open_artifact(stage.old).sha256, stage.new} if over_old else {None, stage.new})
+    extra = ("--resume",) if resume and stage.arguments[0] == "train" else ()
+    again = launcher.run(*stage.arguments, *extra, "--if-exists", "overwrite", "--out", out)
+    assert again.code == 0, again.err
+    assert whole(out) == stage.new
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    return left
+
+
+@pytest.mark.parametrize("number", range(TIMED))
+def test_kill_at_a_random_moment(number, stage, launcher, tmp_path):
+    rng = random.Random(f"{stage.arguments[0]} {number}")
+    out, over_old = tmp_path / "out", number % 2 == 1
+    if over_old:
+        shutil.copytree(stage.old, out)
+    # One moment in each of equal shares of the process's life.
+    moment = (number + rng.random()) / TIMED * stage.seconds
+    process = launcher.start(*stage.arguments, "--if-exists", "overwrite", "--out", out)
+    time.sleep(moment)
+    os.kill(process.pid, signal.SIGKILL)
+    # The last of them may come too late on a machine that has become faster.
+    assert process.wait().code in (KILLED, 0)
+    check_and_rerun(stage, out, launcher, over_old=over_old, resume=number % 3 == 0)
+
+
+def test_kill_at_random_accesses_to_the_file_system(stage, launcher, tmp_path):
+    rng = random.Random(f"{stage.arguments[0]}")
+    # Old and new are exchanged by renameat2, after the manifest and its flushing, before the old one is removed.
+    exchange = 1 + stage.file_events.index("ctypes.dlsym")
+    publishing = range(exchange - 6, exchange + 5)
+    others = sorted(set(range(1, len(stage.file_events) + 1)) - set(publishing))
+    found = set()
+    for event in (*rng.sample(others, 6), *publishing):
+        out = tmp_path / str(event) / "out"
+        shutil.copytree(stage.old, out)
+        ended = launcher.run(
+            *(*stage.arguments, "--if-exists", "overwrite", "--out", out), at_file_event=event, watch=str(out.parent)
+        )
+        assert ended.code == KILLED
+        found.add(check_and_rerun(stage, out, launcher, over_old=True))
+    # Kills before and after the exchange were among them.
+    assert found == {open_artifact(stage.old).sha256, stage.new}

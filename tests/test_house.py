@@ -1,0 +1,295 @@
+"""The plan of the house: who may import whom, what starts without torch, and that nothing goes undescribed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+
+from ntmp_cli import __version__
+from ntmp_cli.app import app
+from ntmp_cli.registry import Registry
+from ntmp_cli.stages.listing import registry_of
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "ntmp_cli"
+ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting")
+HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
+KINDS = ("datasets", "methods", "models", "metrics", "priors")
+COMMANDS = sorted(str(info.name) for info in app.registered_commands)
+
+
+# --- reading the sources ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import statement: the module it loads, and whether that happens only when a function is called."""
+
+    module: str
+    late: bool
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(source: str, name: str = "", *, is_package: bool = False) -> set[Import]:
+    """Every import of a module but those that only a type checker sees."""
+    return set(_imports(ast.parse(source), name.split(".") if is_package else name.split(".")[:-1], late=False))
+
+
+def _imports(node: ast.AST, package: list[str], *, late: bool) -> Iterator[Import]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        return
+    if isinstance(node, ast.Import):
+        yield from (Import(alias.name, late) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package[: len(package) + 1 - node.level] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        # `from package import module` loads package.module; for a name that is no module this is harmless.
+        yield Import(base, late)
+        yield from (Import(f"{base}.{alias.name}", late) for alias in node.names)
+    inside = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child, package, late=inside)
+
+
+def belongs(module: str, to: str) -> bool:
+    return module == to or module.startswith(f"{to}.")
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+IMPORTS = {
+    name: imports(path.read_text(encoding="utf-8"), name, is_package=path.name == "__init__.py")
+    for name, path in SOURCES.items()
+}
+
+
+def importers(*targets: str) -> set[str]:
+    """Modules of the package that import one of `targets`, early or late."""
+    return {
+        name
+        for name, found in IMPORTS.items()
+        if any(belongs(imported.module, target) for imported in found for target in targets)
+    }
+
+
+def test_the_reader_of_imports_sees_what_it_should():
+    source = (
+        "import os.path\nfrom . import oracle\nfrom ..data import pools as p\nfrom h5py import File\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
+        "def f():\n    import scipy\n    class C:\n        from ntmp_cli import stages\n"
+    )
+    found = imports(source, "ntmp_cli.artifacts.x")
+    early = {i.module for i in found if not i.late}
+    assert {"os.path", "ntmp_cli.artifacts.oracle", "ntmp_cli.data.pools", "h5py"} <= early
+    assert {i.module for i in found if i.late} == {"scipy", "ntmp_cli", "ntmp_cli.stages"}
+    assert "torch" not in {i.module for i in found}
+    assert "ntmp_cli.artifacts.oracle" in {
+        i.module for i in imports("from . import oracle", "ntmp_cli.artifacts", is_package=True)
+    }
+
+
+def test_the_sources_are_found():
+    assert {"ntmp_cli", "ntmp_cli.app", "ntmp_cli.artifacts", "ntmp_cli.learning.methods.ure"} <= SOURCES.keys()
+    assert {f"ntmp_cli.{room}" for room in ROOMS} <= SOURCES.keys()
+    assert "ntmp_cli.artifacts.hdf5" in importers("h5py")
+
+
+# --- directions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_knows_nothing_of_the_command_line_or_of_stages(room):
+    outside = importers("typer", "click", "rich", "ntmp_cli.commands", "ntmp_cli.stages", "ntmp_cli.app")
+    assert {name for name in outside if belongs(name, f"ntmp_cli.{room}")} == set()
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "artifacts"])
+def test_only_stages_and_commands_know_the_layout_on_disk(room):
+    assert {name for name in importers("ntmp_cli.artifacts") if belongs(name, f"ntmp_cli.{room}")} == set()
+
+
+def test_stages_know_nothing_of_the_command_line():
+    outside = importers("typer", "click", "rich", "ntmp_cli.commands", "ntmp_cli.app")
+    assert {name for name in outside if belongs(name, "ntmp_cli.stages")} == set()
+
+
+def test_only_one_module_opens_hdf5_files():
+    assert importers("h5py") == {"ntmp_cli.artifacts.hdf5"}
+
+
+def test_training_code_cannot_open_the_truth():
+    allowed = {"ntmp_cli.stages.make_tuples", "ntmp_cli.stages.evaluate"}
+    assert {
+        name for name in importers("ntmp_cli.artifacts.oracle") if not belongs(name, "ntmp_cli.artifacts")
+    } == allowed
+
+
+def test_the_truth_is_not_within_reach_of_training_through_other_modules():
+    """Whatever `stages.train` loads, directly or not, none of it is the reader of true labels."""
+    reached, waiting = set(), ["ntmp_cli.stages.train"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in IMPORTS:
+            continue
+        reached.add(name)
+        waiting += [imported.module for imported in IMPORTS[name]]
+    assert "ntmp_cli.learning.loop" in reached
+    assert not {name for name in reached if belongs(name, "ntmp_cli.artifacts.oracle")}
+
+
+def test_commands_load_heavy_modules_only_when_they_run():
+    rooms = {f"ntmp_cli.{room}" for room in ROOMS if room != "artifacts"}
+    slow = HEAVY | rooms | {"ntmp_cli.stages", "ntmp_cli.artifacts.hdf5", "ntmp_cli.artifacts.shards"}
+    early = {
+        (name, imported.module)
+        for name, found in IMPORTS.items()
+        if belongs(name, "ntmp_cli.commands") or name in ("ntmp_cli", "ntmp_cli.app", "ntmp_cli.config")
+        for imported in found
+        if not imported.late and any(belongs(imported.module, module) for module in slow)
+    }
+    assert early == set()
+
+
+def test_settings_registry_and_errors_stand_on_nothing():
+    """At the foot of the house: these import no other part of the package, but errors."""
+    for name in ("config", "registry", "errors"):
+        own = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
+        assert all(belongs(module, "ntmp_cli.errors") for module in own), name
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "stages"])
+def test_nothing_below_the_commands_prints(room):
+    printing = {
+        f"{name}:{node.lineno}"
+        for name, path in SOURCES.items()
+        if belongs(name, f"ntmp_cli.{room}")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id == "print")
+            or ast.unparse(node.func).startswith(("sys.stdout.", "sys.stderr."))
+        )
+    }
+    assert printing == set()
+
+
+# --- starting without torch ---------------------------------------------------------------------
+
+DRIVER = """
+import json, sys
+from ntmp_cli.app import run
+code = run(json.loads(sys.argv[1]))
+loaded = sorted(set(json.loads(sys.argv[2])) & set(sys.modules))
+sys.stderr.write(json.dumps([code, loaded]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--help"], "make-tuples"),
+        (["train", "--help"], "--clamp-scope"),
+        (["--version"], __version__),
+        (["train", "--prior", "2", "--tuples", "t", "--out", "o"], ""),
+        (["make-tuples", "--set", "sede=1", "--out", "o"], ""),
+    ],
+    ids=["help", "train help", "version", "wrong value", "unknown setting"],
+)
+def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
+    command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(sorted(HEAVY))]
+    # Errors come first on stderr; the driver's own line is the last.
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    code, loaded = json.loads(ended.stderr.splitlines()[-1])
+    assert loaded == []
+    assert code == (0 if shown else 2)
+    assert shown in ended.stdout
+
+
+def test_the_console_script_is_the_same_program():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"ntmp": "ntmp_cli.app:main"}
+    ended = subprocess.run([sys.executable, "-m", "ntmp_cli", "--version"], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"ntmp {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["list", "datasets"], ["list", "datasets", "--json"], ["--help"]])
+def test_a_reader_that_leaves_early_is_no_error(words):
+    """As in `ntmp list datasets | head -1`."""
+    command = [sys.executable, "-m", "ntmp_cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert __version__ == project["version"]
+
+
+# --- everything is described --------------------------------------------------------------------
+
+
+def help_of(name: str) -> str:
+    (info,) = [info for info in app.registered_commands if info.name == name]
+    return inspect.getdoc(info.callback) or ""
+
+
+def test_every_command_of_the_contract_is_there():
+    assert {"make-tuples", "inspect", "train", "evaluate", "report", "run", "list"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_does_and_gives_an_example(name):
+    text = help_of(name)
+    assert text.partition("\n")[0].endswith((".", "?"))
+    assert f"Example: ntmp {name} " in text
+    (example,) = [line for line in text.splitlines() if line.startswith("Example: ")]
+    assert len(example) < 120
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("list",)])
+def test_every_command_says_what_it_creates(name):
+    assert "Creates " in help_of(name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_is_described(name):
+    command = typer.main.get_command(app).commands[name]
+    undescribed = [parameter.name for parameter in command.params if not getattr(parameter, "help", None)]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_registered_thing_has_a_docstring(kind):
+    registry = registry_of(kind)
+    assert registry.names()
+    for name in registry.names():
+        own = registry.get(name).__doc__
+        assert own, f"{kind} {name}"
+        assert registry.summaries()[name] == own.strip().partition("\n")[0]
+
+
+def test_a_name_cannot_be_registered_twice():
+    registry: Registry[object] = Registry("thing", "ntmp_cli.errors")
+    registry.register("one")(object())
+    with pytest.raises(ValueError, match="thing 'one' is registered twice"):
+        registry.register("one")(object())
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_every_module_has_a_docstring(name):
+    assert ast.get_docstring(ast.parse(SOURCES[name].read_text(encoding="utf-8")))
