@@ -70,22 +70,22 @@ class MakeTuplesConfig(Settings):
             raise ValueError("give either n and m or tuple specs, not both")
         return {**values, "tuples": (f"{n}:{m}",)}
 
-    @field_validator("tuples", "positive", mode="before")
+    @field_validator("tuples", mode="before")
     @classmethod
-    def _as_strings(cls, value: Any) -> Any:
-        # YAML 1.1 reads 3:1 as a base-60 number; it must be quoted there, so say so instead of guessing.
-        if isinstance(value, str):
-            return (value,)
-        if isinstance(value, Sequence):
-            return tuple(str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in value)
-        return value
-
-    @field_validator("tuples")
-    @classmethod
-    def _some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value:
+    def _specs(cls, value: Any) -> Any:
+        specs = (value,) if isinstance(value, str | int) else value
+        if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
+            raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
+        if isinstance(specs, Sequence) and not specs:
             raise ValueError("at least one tuple spec is needed")
-        return value
+        return specs
+
+    @field_validator("positive", mode="before")
+    @classmethod
+    def _class_names(cls, value: Any) -> Any:
+        """Classes are names; a YAML file may give digits as numbers."""
+        names = (value,) if isinstance(value, str | int) else value
+        return tuple(map(str, names)) if isinstance(names, Sequence) else names
 
 
 class TrainConfig(Settings):

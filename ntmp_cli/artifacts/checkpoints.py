@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ntmp_cli.artifacts.manifest import Plan, canonical_json
+from ntmp_cli.artifacts.publish import linked_output
 from ntmp_cli.errors import ArtifactError, UsageError
 
 # "if-same" goes on when the checkpoint belongs to the same plan, and starts afresh otherwise.
@@ -21,7 +22,7 @@ class CheckpointStore:
     """`.OUT.checkpoint/state.pt`, replaced atomically and tied to one plan."""
 
     def __init__(self, out: Path, plan: Plan, *, resume: Resume, every_seconds: float) -> None:
-        out = out.resolve()
+        out = linked_output(out)
         self.folder = out.parent / f".{out.name}.checkpoint"
         self._file = self.folder / "state.pt"
         self._plan = hashlib.sha256(canonical_json(asdict(plan))).hexdigest()

@@ -102,6 +102,15 @@ class Artifact:
             self._checked.add(name)
         return self.path / name
 
+    def damage(self) -> str | None:
+        """What is wrong with the first payload file that is not as it was written, if any."""
+        try:
+            for entry in self.manifest.files:
+                self.file(entry.path)
+        except ArtifactError as error:
+            return error.message
+        return None
+
     def verify(self) -> None:
         """Check every payload file, and that nothing foreign lies among them."""
         for entry in self.manifest.files:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import glob
+import logging
 import os
 import secrets
 import shutil
@@ -38,6 +39,8 @@ try:
     import fcntl
 except ImportError:  # not POSIX: stale staging directories are then left for the user to remove
     fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger(__name__)
 
 # `refresh` is what `ntmp run` does: keep what is still true, replace what is not.
 IfExists = Literal["fail", "skip", "overwrite", "refresh"]
@@ -98,6 +101,7 @@ def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
     """
+    _require_reachable(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not carries_manifest(out):
@@ -120,10 +124,20 @@ def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
             f"{out}: exists, but from other inputs or settings ({_difference(found.manifest, plan)})",
             hint="Choose another --out, or pass --if-exists overwrite.",
         )
+    if if_exists == "refresh" and (damage := found.damage()):
+        log.warning("%s; it is made again", damage)
+        return None
     found.verify()
-    _remove_stale(out.resolve())
+    _remove_stale(linked_output(out))
     found.kept = True
     return found
+
+
+def _require_reachable(out: Path) -> None:
+    """Refuse before the work what could only fail after it."""
+    blocking = next((parent for parent in out.absolute().parents if parent.exists() and not parent.is_dir()), None)
+    if blocking is not None:
+        raise UsageError(f"{out}: cannot be made, because {blocking} is a file", hint="Choose another --out.")
 
 
 @contextmanager
@@ -131,7 +145,7 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
     """Give a staging directory; on success publish it as `out`, on any failure remove it."""
     if plan.kind not in KINDS:
         raise ValueError(f"unknown artefact kind '{plan.kind}'")
-    out = out.resolve()  # a link stays, and what it points to is replaced
+    out = linked_output(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(out)
     path, lock = _new_staging_folder(out)
@@ -158,6 +172,11 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
         if lock is not None:
             os.close(lock)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def linked_output(out: Path) -> Path:
+    """Where output really goes: a link stays, and what it points to is made or replaced."""
+    return out.resolve() if out.is_symlink() else out.absolute()
 
 
 def _swap_in(path: Path, out: Path, *, replace: bool) -> None:

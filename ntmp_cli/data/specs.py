@@ -42,11 +42,15 @@ class TupleSpec:
 
     @property
     def most_positives(self) -> int:
-        return self.n_high if self.rate is not None else self.m_high
+        if self.rate is not None:
+            return self.n_high if self.rate > 0 else 0
+        return self.m_high
 
     @property
     def most_negatives(self) -> int:
-        return self.n_high if self.rate is not None else self.n_high - self.m_low
+        if self.rate is not None:
+            return self.n_high if self.rate < 1 else 0
+        return self.n_high - self.m_low
 
     @property
     def fixed(self) -> tuple[int, int] | None:

@@ -162,7 +162,17 @@ class TrainingData:
 
 def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> Window:
     """Load chunks into one tensor."""
-    loaded = [chunk.load() for chunk in tuples]
-    pieces = [x for x, _, _ in loaded] + [chunk.load() for chunk in unlabeled]
-    x = torch.from_numpy(np.concatenate(pieces))
-    return Window(x, np.concatenate([s for _, s, _ in loaded]), np.concatenate([c for _, _, c in loaded]))
+    pieces, sizes, counts = [], [], []
+    for chunk in tuples:
+        instances, n, m = chunk.load()
+        pieces.append(torch.from_numpy(instances))
+        sizes.append(n)
+        counts.append(m)
+    pieces += [torch.from_numpy(chunk.load()) for chunk in unlabeled]
+    x = torch.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), dtype=pieces[0].dtype)
+    start = 0
+    for index, piece in enumerate(pieces):
+        x[start : start + len(piece)] = piece
+        start += len(piece)
+        pieces[index] = x[:0]  # what is copied is let go, so that the peak is one window, not two
+    return Window(x, np.concatenate(sizes), np.concatenate(counts))

@@ -100,7 +100,7 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
                 job.checkpoints.save(_state(model, optimizer, average, outcome, epoch, step, telemetry, losses))
                 raise InterruptedRunError(
                     f"interrupted in epoch {epoch} of {config.epochs}, step {step} of {steps}; the state is saved",
-                    hint="Repeat the command with --resume to go on from here.",
+                    hint="Repeat the command to go on from here; `ntmp train` needs --resume for that.",
                 )
             prepared = method.prepare(batch)
             if prepared is None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import MakeTuplesConfig, PipelineConfig, TrainConfig, build
-from ntmp_cli.errors import UsageError
+from ntmp_cli.data.labelled import datasets
+from ntmp_cli.data.specs import parse_spec
+from ntmp_cli.errors import UsageError, did_you_mean
+from ntmp_cli.evaluation.metrics import metrics
+from ntmp_cli.learning.method import methods
+from ntmp_cli.learning.models import models
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
@@ -43,6 +48,11 @@ def resolve(config: PipelineConfig, where: str) -> Study:
         values = config.runs[group[5:]] if group.startswith("runs.") else getattr(config, group)
         if "seed" in values:
             raise UsageError(f"{where}: {group}.seed: seeds are given once, by the list `seeds`")
+    for name in config.runs:
+        if Path(name).name != name:
+            raise UsageError(
+                f"{where}: runs: '{name}' cannot be the name of a folder", hint="Use letters, digits and dashes."
+            )
     if len(set(config.seeds)) != len(config.seeds):
         raise UsageError(f"{where}: seeds: a seed is given twice")
     # The prior of U is known by construction here, so that it need not be written twice.
@@ -58,7 +68,23 @@ def resolve(config: PipelineConfig, where: str) -> Study:
         for name, own in config.runs.items()
         for seed in config.seeds
     }
+    _require_known_names(config, tuples[config.seeds[0]], list(trainings.values()))
     return Study(tuples, trainings, config)
+
+
+def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, trainings: Sequence[TrainConfig]) -> None:
+    """A misspelt name in the last step should not be found after hours of training."""
+    datasets.get(tuples.dataset.partition(":")[0])
+    for text in tuples.tuples:
+        parse_spec(text)
+    for training in trainings:
+        models.get(training.model)
+    labels = {methods.get(training.method).label(training) for training in trainings}
+    for metric in (*config.evaluate.metrics, *config.report.metrics):
+        metrics.get(metric)
+    reference = config.evaluate.reference
+    if reference is not None and reference not in labels:
+        raise UsageError(f"evaluate.reference: no run is of method '{reference}'; {did_you_mean(reference, labels)}")
 
 
 def run_pipeline(

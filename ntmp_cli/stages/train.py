@@ -66,9 +66,10 @@ def train(
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
     plan = Plan("run", config.model_dump(mode="json"), config.seed, (describe_input(tuples),))
-    if kept := kept_output(out, plan, if_exists):
-        return kept
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds)
+    if kept := kept_output(out, plan, if_exists):
+        store.remove()
+        return kept
     if resume == "yes" and not store.exists():
         log.info("%s: no checkpoint to resume from; starting at the first epoch", out)
     if store.exists() and resume == "no":
@@ -117,8 +118,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        float(torch.zeros(1, device=device))
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"--device {name}: not usable here ({reason})", hint="Use --device auto or cpu.") from None
     return device

@@ -110,6 +110,11 @@ def test_missing_parents_are_made(tmp_path, put):
     put(tmp_path / "a" / "b" / "eval").verify()
 
 
+def test_a_path_through_a_folder_that_is_not_there_yet_is_made_as_it_is_written(tmp_path, put):
+    put(tmp_path / "absent" / ".." / "eval").verify()
+    open_artifact(tmp_path / "eval").verify()
+
+
 def test_the_same_content_gives_the_same_manifest_bytes(tmp_path, put):
     first, second = put(tmp_path / "one" / "eval"), put(tmp_path / "two" / "other-name")
     assert (first.path / "manifest.json").read_bytes() == (second.path / "manifest.json").read_bytes()

@@ -203,7 +203,7 @@ def test_noise_changes_recorded_counts_and_nothing_else(monkeypatch: pytest.Monk
 SIZES = st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1, max_size=50)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(SIZES, st.floats(0, 1), st.integers(0, 2**32))
 def test_a_recorded_count_is_off_by_at_most_one_and_stays_in_range(
     pairs: list[tuple[int, int]], noise: float, seed: int
@@ -214,7 +214,7 @@ def test_a_recorded_count_is_off_by_at_most_one_and_stays_in_range(
     assert ((recorded >= 0) & (recorded <= n)).all()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(SIZES, st.integers(0, 2**32))
 def test_no_noise_keeps_and_full_noise_moves_every_count(pairs: list[tuple[int, int]], seed: int) -> None:
     n, m = (np.array(column) for column in zip(*pairs, strict=True))

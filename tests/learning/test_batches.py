@@ -122,7 +122,7 @@ def check_one_visit_each(store: Store, batches: list[Batch]) -> None:
 BUDGETS = st.sampled_from([1, 100, 400, 2**30])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(stores(), st.integers(2, 40), BUDGETS, st.integers(0, 5))
 def test_an_epoch_visits_every_whole_tuple_and_every_unlabeled_instance_once(
     store: Store, batch_size: int, budget: int, seed: int
@@ -132,7 +132,7 @@ def test_an_epoch_visits_every_whole_tuple_and_every_unlabeled_instance_once(
         check_one_visit_each(store, epoch(data, number))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 @given(stores(), st.integers(2, 40), BUDGETS, st.data())
 def test_an_epoch_resumed_at_a_step_has_the_same_tail(
     store: Store, batch_size: int, budget: int, choice: st.DataObject

@@ -49,7 +49,7 @@ class Learned:
 
 def learn(folder: Path, data: dict[str, Any], **settings: Any) -> Learned:
     make_tuples(MakeTuplesConfig(**data), folder / "tuples")
-    config = TrainConfig(**{"prior": data["prior"], "clamp": "abs", "select": "last", **settings})
+    config = TrainConfig(**{"prior": data["prior"], "clamp": "abs", "select": "last", "trace_every": 0, **settings})
     return Learned(train(config, folder / "tuples", folder / "run", device="cpu"), data["prior"])
 
 
@@ -63,14 +63,16 @@ def test_the_best_accuracy_at_even_classes_is_the_known_one() -> None:
     assert bayes_accuracy(0.5) == pytest.approx(norm.cdf(SEPARATION / 2))
 
 
-@pytest.mark.parametrize("clamp", ["none", "relu", "abs"])
 @pytest.mark.parametrize(
-    ("tuples", "prior"),
+    ("tuples", "prior", "clamp"),
     [
-        (("3:1",), 0.8),
-        (("3:1", "3:2"), 0.5),
-        (("2-5:~0.3",), 0.8),
-        (("5:4",), 0.3),
+        (("3:1",), 0.8, "none"),
+        (("3:1",), 0.8, "relu"),
+        (("3:1",), 0.8, "abs"),
+        (("3:1", "3:2"), 0.5, "abs"),
+        (("3:1", "3:2"), 0.5, "relu"),
+        (("2-5:~0.3",), 0.8, "abs"),
+        (("5:4",), 0.3, "relu"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -94,7 +96,7 @@ def test_every_loss_leads_to_the_discriminant(tmp_path: Path, loss: str) -> None
 
 @pytest.mark.parametrize(
     ("tuples", "prior", "clamp"),
-    [(("3:1",), 0.8, "relu"), (("3:1",), 0.8, "abs"), (("3:1", "3:2"), 0.5, "abs")],
+    [(("3:1",), 0.8, "relu"), (("3:1", "3:2"), 0.5, "abs")],
 )
 def test_a_network_learned_from_counts_comes_close_to_the_best_rule(
     tmp_path: Path, tuples: tuple[str, ...], prior: float, clamp: str

@@ -86,6 +86,13 @@ def test_constant_scores_identify_nothing(constant: float, sizes: Sizes) -> None
         moments(ScoredTuples(np.full(n.sum(), constant), n, m, np.full(30, constant)))
 
 
+def test_differences_at_the_level_of_rounding_identify_nothing() -> None:
+    n, m = of_pairs([(3, 1)], 40)
+    scores = 0.3 + np.tile([1e-12, -1e-12, 0.0], 40)
+    with pytest.raises(NotIdentifiableError):
+        moments(ScoredTuples(scores, n, m, scores))
+
+
 def test_scores_that_move_tuples_as_a_whole_identify_nothing() -> None:
     n, m = of_pairs([(3, 1)], 40)
     scores = np.repeat(np.random.default_rng(0).standard_normal(40), 3)

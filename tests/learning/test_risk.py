@@ -216,7 +216,7 @@ def test_the_gradient_of_the_clamped_risk_is_right_away_from_kinks(
 RATES = st.lists(st.sampled_from([(1, 0), (1, 1), (2, 1), (4, 2), (3, 1), (6, 2), (5, 2)]), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(RATES, st.sampled_from([0.5, 1 / 3, 0.4, 0.37, 2 / 6]), st.integers(1, 40))
 def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
     pairs: list[tuple[int, int]], prior: float, unlabeled: int
@@ -232,7 +232,7 @@ def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
         assert (risk is None) == equal[mixing]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(samples(), st.sampled_from(MIXINGS))
 def test_the_gap_of_one_stratum_is_the_papers(sample: Sample, mixing: Mixing) -> None:
     found = coefficients(sample.sizes, sample.counts, len(sample.unlabeled), sample.prior, mixing)

@@ -20,7 +20,7 @@ from ntmp_cli.artifacts import open_artifact
 
 KILLED = -signal.SIGKILL
 STAGES = ["make-tuples", "train"]
-TIMED = 12  # kills per stage, over twenty in all
+TIMED = 10  # kills per stage, twenty in all
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def test_kill_at_random_accesses_to_the_file_system(stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]}")
     # Old and new are exchanged by renameat2, after the manifest and its flushing, before the old one is removed.
     exchange = 1 + stage.file_events.index("ctypes.dlsym")
-    publishing = range(exchange - 6, exchange + 5)
+    publishing = range(exchange - 5, exchange + 4)
     others = sorted(set(range(1, len(stage.file_events) + 1)) - set(publishing))
     found = set()
-    for event in (*rng.sample(others, 6), *publishing):
+    for event in (*rng.sample(others, 4), *publishing):
         out = tmp_path / str(event) / "out"
         shutil.copytree(stage.old, out)
         ended = launcher.run(

@@ -202,7 +202,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "spec that YAML reads as a number of base 60": (
         making_from_yaml("tuples: [3:1]\n"),
         2,
-        "tuple spec '181': not understood",
+        'write tuple specs in quotes, as in ["3:1"]',
     ),
     "YAML syntax": (
         making_from_yaml("dataset: digits\nprior: 0.5\ntuples: [3, 1\nseed: 0\n"),
@@ -338,6 +338,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         studying("seeds: [1, 1]\nmake_tuples: {prior: 0.5}\nruns: {a: {}}\n"),
         2,
         "s.yaml: seeds: a seed is given twice",
+    ),
+    "run whose name leads elsewhere": (
+        studying("make_tuples: {prior: 0.5}\nruns: {../../escaped: {}}\n"),
+        2,
+        "s.yaml: runs: '../../escaped' cannot be the name of a folder\n",
     ),
     "study that is not there": (
         plain("run", "/nowhere/s.yaml", "--out", "/nowhere/out"),

@@ -1,0 +1,83 @@
+"""What `ntmp run` finds out before it starts, and what it mends by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ntmp_cli.app import run
+
+STUDY = """
+make_tuples: {{dataset: gaussians, tuples: ["3:1"], prior: 0.8, num_tuples: 60, unlabeled_size: 60}}
+train: {{model: linear, epochs: 1, trace_every: {trace_every}}}
+runs:
+  relu: {{clamp: relu}}
+{rest}
+"""
+
+
+def study(folder: Path, rest: str = "", trace_every: int = 1) -> list[str]:
+    file = folder / "study.yaml"
+    file.write_text(STUDY.format(rest=rest, trace_every=trace_every), encoding="utf-8")
+    return ["run", str(file), "--out", str(folder / "out")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("report: {metrics: [acuracy]}", "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ("evaluate: {metrics: [apx]}", "unknown metric 'apx'"),
+        ("evaluate: {reference: ure+abs}", "no run is of method 'ure+abs'; choose from: ure+relu"),
+        ("  other: {model: lienar}", "unknown model 'lienar'; did you mean 'linear'?"),
+        ("  other: {method: uer}", "unknown method 'uer'; did you mean 'ure'?"),
+    ],
+)
+def test_a_misspelt_name_is_found_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str, message: str
+) -> None:
+    assert run(study(tmp_path, wrong)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bare_tuple_spec_in_yaml_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("make_tuples: {tuples: [3:1]}\nruns: {a: {prior: 0.5}}\n", encoding="utf-8")
+    assert run(["run", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert 'write tuple specs in quotes, as in ["3:1"]' in capsys.readouterr().err
+
+
+def test_a_damaged_step_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(study(tmp_path)) == 0
+    history = tmp_path / "out" / "runs" / "relu-0" / "history.jsonl"
+    before = history.read_bytes()
+    history.write_bytes(before[:-10])
+    capsys.readouterr()
+    assert run([*study(tmp_path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "history.jsonl: truncated" in printed.err
+    assert [step["step"] for step in json.loads(printed.out)["steps"] if not step["skipped"]] == ["runs/relu-0"]
+    assert history.read_bytes() == before
+
+
+def test_a_file_that_somebody_added_is_not_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(study(tmp_path)) == 0
+    notes = tmp_path / "out" / "runs" / "relu-0" / "notes.txt"
+    notes.write_text("mine", encoding="utf-8")
+    assert run(study(tmp_path)) == 3
+    assert "holds files that the manifest does not list: notes.txt" in capsys.readouterr().err
+    assert notes.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_run_without_a_trace_has_no_accuracy_curve(tmp_path: Path) -> None:
+    assert run(study(tmp_path, trace_every=0)) == 0
+    curve = json.loads((tmp_path / "out" / "evaluation" / "curves.jsonl").read_text(encoding="utf-8"))
+    assert curve["accuracy"] == []
+
+
+def test_an_output_below_a_file_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert run(["make-tuples", "--out", str(tmp_path / "file" / "tuples")]) == 2
+    assert f"because {tmp_path / 'file'} is a file" in capsys.readouterr().err
