@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntmp_cli.randomness import stream
+
+# Small batches are gathered several at a time: one large copy instead of many small ones.
+GATHER_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,17 @@ class Window:
         tuple_cuts = np.linspace(0, len(order), steps + 1).astype(np.int64)
         flat_cuts = np.concatenate([[0], np.cumsum(sizes)])[tuple_cuts]
         unlabeled_cuts = np.linspace(0, len(unlabeled), steps + 1).astype(np.int64)
-        for step in range(skip, steps):
-            t0, t1 = tuple_cuts[step], tuple_cuts[step + 1]
-            f0, f1 = flat_cuts[step], flat_cuts[step + 1]
-            u0, u1 = unlabeled_cuts[step], unlabeled_cuts[step + 1]
-            index = torch.from_numpy(np.concatenate([flat[f0:f1], unlabeled[u0:u1]]))
-            yield Batch(self.x.index_select(0, index), sizes[t0:t1], counts[t0:t1], int(f1 - f0))
+        cuts = list(zip(tuple_cuts.tolist(), flat_cuts.tolist(), unlabeled_cuts.tolist(), strict=True))
+        ahead = max(1, GATHER_BYTES * steps // max(1, self.x.nbytes))
+        for first in range(skip, steps, ahead):
+            some = cuts[first : first + ahead + 1]
+            index = [part for (_, f0, u0), (_, f1, u1) in pairwise(some) for part in (flat[f0:f1], unlabeled[u0:u1])]
+            x = self.x.index_select(0, torch.from_numpy(np.concatenate(index)))
+            start = 0
+            for (t0, f0, u0), (t1, f1, u1) in pairwise(some):
+                stop = start + f1 - f0 + u1 - u0
+                yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0)
+                start = stop
 
 
 def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

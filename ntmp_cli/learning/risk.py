@@ -70,34 +70,26 @@ def coefficients(
 
     None when all rates are equal, so that nothing is identified.
     """
-    mass, rate = _tuple_groups(sizes, counts, mixing)
-    group_sizes, rates = np.append(mass * sizes, unlabeled), np.append(rate, prior)
+    # One group per tuple and one for U; this runs at every step, so it allocates little.
+    members = np.empty(len(sizes) + 1, dtype=np.int64)
+    members[:-1], members[-1] = sizes, unlabeled
+    rates, mass = np.empty(len(members)), np.ones(len(members))
+    rates[:-1], rates[-1] = counts / sizes, prior
+    if mixing == "pooled":
+        # The paper's reading: one rate ᾱ for all tuples, every *tuple* counts once, so an instance 1/n_t.
+        rates[:-1] = rates[:-1].mean()
+        mass[:-1] = sizes.mean() / sizes
+    group_sizes = mass * members
     away, spread = deviations(group_sizes, rates)
     s0 = float(group_sizes.sum())
     if spread <= s0 * SAME_RATE:
         return None
     share = unlabeled / s0
-    gap = float(np.sqrt(spread / s0 / (share * (1 - share))))
-    centre = (group_sizes @ rates) / s0
-    per_instance = np.append(mass, 1.0)
-    plus_g = prior * per_instance * (1 / s0 + (1 - centre) * away / spread)
-    minus_g = (1 - prior) * per_instance * (1 / s0 - centre * away / spread)
-    members = np.append(sizes, unlabeled)
-    return Coefficients(np.repeat(plus_g, members), np.repeat(minus_g, members), gap)
-
-
-def _tuple_groups(
-    sizes: NDArray[np.int64], counts: NDArray[np.int64], mixing: Mixing
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mass per instance and rate, for each tuple.
-
-    stratified: every instance counts once, at its own tuple's rate.
-    pooled (the paper): one group at the mean rate ᾱ, every *tuple* counts once, so an instance 1/n_t.
-    """
-    rate = counts / sizes
-    if mixing == "pooled":
-        return sizes.mean() / sizes, np.full(len(sizes), rate.mean())
-    return np.ones(len(sizes)), rate
+    gap = (spread / s0 / (share * (1 - share))) ** 0.5
+    centre = float(group_sizes @ rates) / s0
+    plus = prior * mass * (1 / s0 + (1 - centre) / spread * away)
+    minus = (1 - prior) * mass * (1 / s0 - centre / spread * away)
+    return Coefficients(plus.repeat(members), minus.repeat(members), gap)
 
 
 def partial_risks(

@@ -17,6 +17,8 @@ from ntmp_cli.learning.groups import effective_gap
 from ntmp_cli.learning.method import Heldout, Method, Task, methods
 from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks, unbiased_risk
 
+REMEMBERED = 64
+
 
 @dataclass(frozen=True)
 class _Prepared:
@@ -33,6 +35,8 @@ class Ure(Method):
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         _require_identifiable(config, task)
+        self._full_weight = torch.ones(1)
+        self._prepared: dict[tuple[bytes, bytes, int], _Prepared | None] = {}
 
     @staticmethod
     def label(config: TrainConfig) -> str:
@@ -42,6 +46,15 @@ class Ure(Method):
         return f"ure{clamp}{scope}"
 
     def prepare(self, batch: Batch) -> _Prepared | None:
+        # With fixed (n, m) the same few compositions come again and again.
+        composition = batch.sizes.tobytes(), batch.counts.tobytes(), batch.unlabeled
+        if composition not in self._prepared:
+            if len(self._prepared) >= REMEMBERED:
+                self._prepared.clear()
+            self._prepared[composition] = self._prepare(batch)
+        return self._prepared[composition]
+
+    def _prepare(self, batch: Batch) -> _Prepared | None:
         config = self.config
         weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, config.prior, config.mixing)
         if weights is None:
@@ -62,7 +75,8 @@ class Ure(Method):
         risk = clamped(parts, config.clamp)
         if prepared.weight != 1.0:
             risk = risk * prepared.weight
-        return risk, torch.cat([parts.detach(), parts.new_tensor([prepared.weight])])
+            return risk, torch.cat([parts.detach(), parts.new_tensor([prepared.weight])])
+        return risk, torch.cat([parts.detach(), self._full_weight.to(parts.device)])
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         names = PARTS[self.config.clamp_scope]
