@@ -27,6 +27,7 @@ def tuples_view(console: Console, made: Artifact) -> None:
         console,
         {
             "directory": made.path,
+            "kind": made.kind,
             "data set": f"{facts['dataset']}, instances {shape} {facts['instance']['dtype']}",
             "tuples": _by_split(facts["tuples"]),
             "instances": f"{_by_split(facts['instances'])}, mean uses of a pool member {_reuse(facts['reuse'])}",
