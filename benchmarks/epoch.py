@@ -67,7 +67,7 @@ def _bare_epoch(job: Job) -> Any:
     model = copy.deepcopy(job.model)
     optimizer = make_optimizer(model, job.config)
     _, batches = job.data.epoch(1)
-    ready = [(batch.x * model.factor - model.shift, job.method.prepare(batch)) for batch in batches]
+    ready = [(batch.x * model.factor - model.shift, job.method.prepare(batch, 0.0)) for batch in batches]
     model.train()
 
     def epoch() -> None:

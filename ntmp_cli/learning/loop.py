@@ -102,10 +102,11 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
                     f"interrupted in epoch {epoch} of {config.epochs}, step {step} of {steps}; the state is saved",
                     hint="Repeat the command to go on from here; `ntmp train` needs --resume for that.",
                 )
-            prepared = method.prepare(batch)
+            progress = (epoch - 1 + step / steps) / config.epochs
+            prepared = method.prepare(batch, progress)
             if prepared is None:
                 continue
-            rate = config.lr * schedule(config.schedule, (epoch - 1 + step / steps) / config.epochs)
+            rate = config.lr * schedule(config.schedule, progress)
             for group in optimizer.param_groups:
                 group["lr"] = rate
             scores = model(batch.x.to(job.device, non_blocking=True))
@@ -121,6 +122,8 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         seconds = time.perf_counter() - started
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
+        if _mirror_if_exchanged(job, model, average, optimizer, epoch / config.epochs):
+            fields["mirrored"] = True
         fields["heldout_risk"] = heldout_risk(average.model, job)
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
@@ -176,6 +179,24 @@ def _copy_of(model: Scorer) -> Scorer:
     twin = copy.deepcopy(model)
     twin.requires_grad_(False)
     return twin
+
+
+def _mirror_if_exchanged(
+    job: Job, model: Scorer, average: WeightAverage, optimizer: torch.optim.Optimizer, progress: float
+) -> bool:
+    """Turn a network around that has learned the classes exchanged, and its momentum with it."""
+    if job.heldout is None:
+        return False
+    centre = job.method.mirror_centre(score_heldout(average.model, job.heldout), progress)
+    if centre is None:
+        return False
+    if average.model is not model:
+        average.model.mirror(centre)
+    for parameter in model.mirror(centre):
+        for key in ("exp_avg", "momentum_buffer"):
+            if key in optimizer.state[parameter]:
+                optimizer.state[parameter][key].neg_()
+    return True
 
 
 def heldout_risk(model: nn.Module, job: Job) -> float | None:

@@ -47,8 +47,8 @@ class Method(ABC):
         """How results of this method are named in tables, e.g. `ure+abs`."""
 
     @abstractmethod
-    def prepare(self, batch: Batch) -> Any | None:
-        """Whatever the loss needs beside scores; None skips the batch, before its forward pass."""
+    def prepare(self, batch: Batch, progress: float) -> Any | None:
+        """Whatever the loss needs beside scores, at this share of training; None skips the batch."""
 
     @abstractmethod
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
@@ -57,6 +57,10 @@ class Method(ABC):
     @abstractmethod
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         """An epoch's telemetry, one row per step, as fields of its history record."""
+
+    def mirror_centre(self, heldout: Heldout, progress: float) -> float | None:
+        """Where to mirror the scores if the network has learned the classes exchanged; None if it has not."""
+        return None
 
     @abstractmethod
     def heldout_risk(self, heldout: Heldout) -> float | None:

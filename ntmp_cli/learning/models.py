@@ -93,6 +93,14 @@ class Scorer(nn.Module):
         scores: Tensor = self.network(x).squeeze(-1)
         return scores
 
+    def mirror(self, centre: float) -> list[Tensor]:
+        """Exchange the classes, score → 2·centre − score, in the last layer; returns what was negated."""
+        last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
+        with torch.no_grad():
+            last.weight.neg_()
+            last.bias.neg_().add_(2 * centre)
+        return [last.weight, last.bias]
+
 
 def build_scorer(
     model: str, shape: Sequence[int], factor: NDArray[np.float32], shift: NDArray[np.float32], seed: int

@@ -15,6 +15,7 @@ from PIL import Image
 from ntmp_cli import __version__
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.config import PipelineConfig, load
+from ntmp_cli.learning.method import methods
 from ntmp_cli.stages.pipeline import resolve
 
 SAMPLE_CONFIGS = Path(__file__).parents[2] / "sample_configs"
@@ -361,7 +362,8 @@ SMALL = (
     "train.epochs=1",
 )
 QUICKSTART = ("run", SAMPLE_CONFIGS / "quickstart.yaml", *(word for value in SMALL for word in ("--set", value)))
-STEPS = ["tuples-0", "runs/plain-0", "runs/relu-0", "runs/abs-0", "evaluation", "report"]
+RUNS = ["runs/plain-0", "runs/relu-0", "runs/abs-0", "runs/count-0"]
+STEPS = ["tuples-0", *RUNS, "evaluation", "report"]
 
 
 @pytest.fixture(scope="module")
@@ -379,7 +381,7 @@ def modified(out: Path) -> dict[str, int]:
 def test_a_second_run_skips_everything(ntmp_done, quickstart):
     before = modified(quickstart)
     second = ntmp_done(*QUICKSTART, "--out", quickstart)
-    assert "0 steps done, 6 unchanged" in second.out
+    assert "0 steps done, 7 unchanged" in second.out
     assert f"report: {quickstart}/report/results.md" in second.out
     assert second.err.splitlines() == [f"unchanged {name}" for name in STEPS]
     assert modified(quickstart) == before
@@ -391,7 +393,7 @@ def test_a_second_run_skips_everything(ntmp_done, quickstart):
         ("report.title=Another", {"report"}),
         ("evaluate.metrics=[ap, accuracy]", {"evaluation", "report"}),
         ("runs.relu.clamp_scope=source", {"runs/relu-0", "evaluation", "report"}),
-        ("train.epochs=2", {"runs/plain-0", "runs/relu-0", "runs/abs-0", "evaluation", "report"}),
+        ("train.epochs=2", {*RUNS, "evaluation", "report"}),
         ("make_tuples.num_tuples=31", set(STEPS)),
     ],
 )
@@ -413,12 +415,10 @@ def test_a_removed_step_is_made_again_and_the_rest_is_kept(ntmp_done, quickstart
     assert {step["step"] for step in result["steps"] if not step["skipped"]} == {"runs/relu-0"}
 
 
-def test_the_quickstart_has_three_seeds_of_three_methods():
+def test_the_quickstart_has_three_seeds_of_four_methods():
     file = SAMPLE_CONFIGS / "quickstart.yaml"
     study = resolve(load(PipelineConfig, file), str(file))
     assert len(study.tuples) == 3
-    assert {(name, config.clamp, seed) for (name, seed), config in study.trainings.items()} == {
-        (name, clamp, seed)
-        for name, clamp in (("plain", "none"), ("relu", "relu"), ("abs", "abs"))
-        for seed in range(3)
-    }
+    labels = {key: methods.get(config.method).label(config) for key, config in study.trainings.items()}
+    expected = {"plain": "ure", "relu": "ure+relu", "abs": "ure+abs", "count": "count"}
+    assert labels == {(name, seed): label for name, label in expected.items() for seed in range(3)}

@@ -45,7 +45,7 @@ class Ure(Method):
         scope = "/source" if clamp and config.clamp_scope == "source" else ""
         return f"ure{clamp}{scope}"
 
-    def prepare(self, batch: Batch) -> _Prepared | None:
+    def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
         # With fixed (n, m) the same few compositions come again and again.
         composition = batch.sizes.tobytes(), batch.counts.tobytes(), batch.unlabeled
         if composition not in self._prepared:

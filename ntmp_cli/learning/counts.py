@@ -1,0 +1,152 @@
+"""The exact probability of a tuple's count (SPEC section 4), its gradient and its posterior.
+
+For scores z_i = logit P(y_i=1|x_i) of a tuple, the count Σy is Poisson-binomial. A table over instances and counts
+gives its probability; the same table walked backwards gives P(y_i=1 | z, m), and with it the gradient in closed form,
+
+    ∂ log P(m|z) / ∂z_i = P(y_i=1 | z, m) − σ(z_i),
+
+so that one forward–backward sweep replaces a graph of n·m nodes. All terms are positive, so sums lose no digits; where
+products could underflow (scores far from 0 in long tuples) the table is kept in logarithms. Everything is computed in
+double precision, whatever the scores are.
+
+Tuples are ragged: those of one length form a dense table (T, n), a tuple with more positives than negatives is mirrored
+(z→−z, m→n−m), and the cost is O(n·min(m, n−m)) per tuple.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import logsigmoid
+
+# Products of at most this many nats stay above the smallest double (e^-708), with room to spare.
+_SAFE_NATS = 600.0
+# Tables of a block of tuples stay below this size.
+_TABLE_BYTES = 64 * 2**20
+
+
+def count_log_prob(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float = 0.0) -> Tensor:
+    """log P(recorded count | scores) of every tuple; differentiable in the scores.
+
+    `scores` holds the instances of all tuples in a row. With `flip_rate` > 0 the recorded count is the true one with
+    probability 1 − flip_rate and off by one otherwise (at 0 and n the only neighbour), summed over the true count.
+    """
+    log_prob: Tensor = _CountLogProb.apply(scores, sizes, counts, flip_rate)  # type: ignore[no-untyped-call]
+    return log_prob
+
+
+def count_posterior(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float = 0.0) -> Tensor:
+    """P(y_i=1 | scores, recorded count) of every instance, in a row."""
+    return _sweep(scores.detach(), sizes, counts, flip_rate)[1]
+
+
+class _CountLogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> Tensor:
+        log_prob, posterior = _sweep(scores, sizes, counts, flip_rate)
+        ctx.save_for_backward(posterior - scores.double().sigmoid(), sizes)
+        return log_prob.to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        slope, sizes = ctx.saved_tensors
+        return (grad.double().repeat_interleave(sizes) * slope).to(grad.dtype), None, None, None
+
+
+def _sweep(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> tuple[Tensor, Tensor]:
+    """Log-probability per tuple and posterior per instance, in double."""
+    z = scores.double()
+    lengths: list[int] = torch.unique(sizes).tolist()
+    if len(lengths) == 1:
+        log_prob, posterior = _dense(z.view(-1, lengths[0]), counts, flip_rate)
+        return log_prob, posterior.reshape(-1)
+    log_prob = z.new_empty(len(sizes))
+    posterior = torch.empty_like(z)
+    starts = sizes.cumsum(0) - sizes
+    for n in lengths:
+        which = (sizes == n).nonzero().squeeze(1)
+        index = starts[which, None] + torch.arange(n, device=z.device)
+        log_prob[which], posterior[index] = _dense(z[index], counts[which], flip_rate)
+    return log_prob, posterior
+
+
+def _dense(z: Tensor, counts: Tensor, flip_rate: float) -> tuple[Tensor, Tensor]:
+    """Tuples of one length n, in blocks whose tables fit."""
+    n = z.shape[1]
+    mirrored = counts * 2 > n
+    z = torch.where(mirrored[:, None], -z, z)
+    counts = torch.where(mirrored, n - counts, counts)
+    width = min(n, int(counts.max()) + (flip_rate > 0)) + 1
+    block = max(1, _TABLE_BYTES // (8 * (n + 1) * width))
+    parts = [
+        _tables(some_z, _target(some_counts, n, width, flip_rate))
+        for some_z, some_counts in zip(torch.split(z, block), torch.split(counts, block), strict=True)
+    ]
+    log_prob = torch.cat([part[0] for part in parts])
+    posterior = torch.cat([part[1] for part in parts])
+    return log_prob, torch.where(mirrored[:, None], 1 - posterior, posterior)
+
+
+def _target(counts: Tensor, n: int, width: int, flip_rate: float) -> Tensor:
+    """P(recorded count | true count k) for k = 0 … width−1, one row per tuple."""
+    k = torch.arange(width, device=counts.device)
+    distance = (k - counts[:, None]).abs()
+    exact = (distance == 0).double()
+    if flip_rate == 0:
+        return exact
+    # From 0 and from n there is only one neighbour to flip to.
+    one_way = (k == 0) | (k == n)
+    return (1 - flip_rate) * exact + flip_rate * torch.where(one_way, 1.0, 0.5).double() * (distance == 1)
+
+
+def _tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    nats = z.abs().sum(1).max() + 0.7 * z.shape[1]
+    return _linear_tables(z, target) if nats < _SAFE_NATS else _log_tables(z, target)
+
+
+def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """F_i[k] = P(k positives among the first i); B_i[k] = P(target | k among the first i)."""
+    p, q = z.sigmoid(), (-z).sigmoid()
+    n = z.shape[1]
+    ahead = torch.zeros_like(target)
+    ahead[:, 0] = 1
+    prefixes = [ahead]
+    for i in range(n - 1):
+        after = prefixes[-1] * q[:, i, None]
+        after[:, 1:] += prefixes[-1][:, :-1] * p[:, i, None]
+        prefixes.append(after)
+    back = target
+    joint = torch.empty_like(z)
+    for i in reversed(range(n)):
+        step = back[:, 1:] * p[:, i, None]
+        joint[:, i] = (prefixes[i][:, :-1] * step).sum(1)
+        back = back * q[:, i, None]
+        back[:, :-1] += step
+    prob = back[:, 0]
+    return prob.log(), joint / prob[:, None]
+
+
+def _log_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The same tables in logarithms, −inf where a count cannot be."""
+    log_p, log_q = logsigmoid(z), logsigmoid(-z)
+    n = z.shape[1]
+    ahead = torch.full_like(target, -torch.inf)
+    ahead[:, 0] = 0
+    prefixes = [ahead]
+    for i in range(n - 1):
+        stay, move = prefixes[-1] + log_q[:, i, None], prefixes[-1][:, :-1] + log_p[:, i, None]
+        stay[:, 1:] = torch.logaddexp(stay[:, 1:], move)
+        prefixes.append(stay)
+    back = target.log()
+    joint = torch.empty_like(z)
+    for i in reversed(range(n)):
+        step = back[:, 1:] + log_p[:, i, None]
+        joint[:, i] = torch.logsumexp(prefixes[i][:, :-1] + step, 1)
+        back = back + log_q[:, i, None]
+        back[:, :-1] = torch.logaddexp(back[:, :-1], step)
+    log_prob = back[:, 0]
+    return log_prob, (joint - log_prob[:, None]).exp()

@@ -1,0 +1,116 @@
+"""The exact count likelihood against enumeration, the binomial law and numerical gradients."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from torch import Tensor
+
+from ntmp_cli.learning import counts as module
+from ntmp_cli.learning.counts import count_log_prob, count_posterior
+
+
+def enumerate_counts(z: Tensor, m: int, flip: float = 0.0) -> tuple[float, Tensor]:
+    """log P(recorded m) and P(y_i=1 | recorded m) by adding up all 2^n label assignments."""
+    n, p = len(z), z.double().sigmoid()
+    total, ones = 0.0, torch.zeros(n, dtype=torch.double)
+    for labels in product((0, 1), repeat=n):
+        y = torch.tensor(labels, dtype=torch.double)
+        true = sum(labels)
+        if true == m:
+            recorded = 1 - flip
+        elif abs(true - m) == 1:
+            recorded = flip if true in (0, n) else flip / 2
+        else:
+            recorded = 0.0
+        probability = float(torch.prod(torch.where(y > 0, p, 1 - p))) * recorded
+        total += probability
+        ones += probability * y
+    return float(np.log(total)), ones / total
+
+
+@pytest.mark.parametrize("safe_nats", [600.0, -1.0], ids=["products", "logarithms"])
+@pytest.mark.parametrize("flip", [0.0, 0.2])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 12])
+def test_equals_enumeration_for_every_count(
+    n: int, flip: float, safe_nats: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SAFE_NATS", safe_nats)
+    z = torch.from_numpy(np.random.default_rng(n).normal(0, 3, n))
+    for m in range(n + 1):
+        expected, posterior = enumerate_counts(z, m, flip)
+        sizes, recorded = torch.tensor([n]), torch.tensor([m])
+        assert float(count_log_prob(z, sizes, recorded, flip)[0]) == pytest.approx(expected, abs=1e-10)
+        torch.testing.assert_close(count_posterior(z, sizes, recorded, flip), posterior, atol=1e-10, rtol=0)
+
+
+@given(st.integers(1, 200), st.floats(-50, 50), st.data())
+@settings(max_examples=60, deadline=None)
+def test_equal_scores_give_the_binomial_law(n: int, z: float, data: st.DataObject) -> None:
+    m = data.draw(st.integers(0, n))
+    log_prob = count_log_prob(torch.full((n,), z, dtype=torch.double), torch.tensor([n]), torch.tensor([m]))
+    # Of p and 1−p the smaller one keeps its digits.
+    rare = np.exp(-abs(z)) / (1 + np.exp(-abs(z)))
+    expected = binom.logpmf(m if z < 0 else n - m, n, rare)
+    assert float(log_prob[0]) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=6), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_ragged_tuples_equal_each_tuple_alone(shapes: list[tuple[int, int]], seed: int) -> None:
+    sizes = torch.tensor([n for n, _ in shapes])
+    recorded = torch.tensor([min(m, n) for n, m in shapes])
+    z = torch.from_numpy(np.random.default_rng(seed).normal(0, 4, int(sizes.sum())))
+    together = count_log_prob(z, sizes, recorded)
+    posterior = count_posterior(z, sizes, recorded)
+    start = 0
+    for t, n in enumerate(sizes.tolist()):
+        alone, own = enumerate_counts(z[start : start + n], int(recorded[t]))
+        assert float(together[t]) == pytest.approx(alone, abs=1e-10)
+        torch.testing.assert_close(posterior[start : start + n], own, atol=1e-10, rtol=0)
+        start += n
+    # Given the count, the expected number of positives is the count.
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    expected = torch.zeros(len(sizes), dtype=torch.double).index_add(0, owner, posterior)
+    torch.testing.assert_close(expected, recorded.double(), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("flip", [0.0, 0.3])
+def test_gradient_is_that_of_the_function(flip: float) -> None:
+    sizes, recorded = torch.tensor([3, 1, 5, 3]), torch.tensor([1, 1, 4, 3])
+    z = torch.randn(12, dtype=torch.double, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: count_log_prob(z, sizes, recorded, flip), z)
+
+
+def test_long_tuples_of_extreme_scores_stay_finite_in_single_precision() -> None:
+    rng = np.random.default_rng(0)
+    recorded = torch.tensor([0, 1, 10, 250, 500, 750, 999, 1000])
+    z = torch.from_numpy(rng.choice([-50.0, 50.0], 8000) * rng.random(8000)).float().requires_grad_()
+    log_prob = count_log_prob(z, torch.full((8,), 1000), recorded)
+    log_prob.sum().backward()
+    assert log_prob.dtype == torch.float32
+    assert bool(log_prob.isfinite().all())
+    assert z.grad is not None
+    assert bool((z.grad.abs() <= 1).all())
+
+
+def test_probabilities_of_all_counts_add_up_to_one() -> None:
+    z = torch.linspace(-6, 9, 40, dtype=torch.double)
+    for flip in (0.0, 0.25):
+        every = torch.arange(41)
+        log_prob = count_log_prob(z.repeat(41), torch.full((41,), 40), every, flip)
+        assert float(log_prob.exp().sum()) == pytest.approx(1, abs=1e-12)
+
+
+def test_blocks_of_tuples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(50 * 6, generator=torch.Generator().manual_seed(1))
+    sizes, recorded = torch.full((50,), 6), torch.arange(50) % 7
+    whole = count_log_prob(z, sizes, recorded)
+    monkeypatch.setattr(module, "_TABLE_BYTES", 1)
+    assert torch.equal(count_log_prob(z, sizes, recorded), whole)
