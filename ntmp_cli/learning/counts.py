@@ -105,48 +105,49 @@ def _target(counts: Tensor, n: int, width: int, flip_rate: float) -> Tensor:
 
 def _tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     nats = z.abs().sum(1).max() + 0.7 * z.shape[1]
-    return _linear_tables(z, target) if nats < _SAFE_NATS else _log_tables(z, target)
+    tables = _linear_tables if nats < _SAFE_NATS else _log_tables
+    # Tuples last: every operation then runs along contiguous memory.
+    log_prob, posterior = tables(z.T.contiguous(), target.T.contiguous())
+    return log_prob, posterior.T
 
 
 def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """F_i[k] = P(k positives among the first i); B_i[k] = P(target | k among the first i)."""
+    """F_i[k] = P(k positives among the first i); B_i[k] = P(target | k among the first i). Shapes (n, T), (k, T)."""
     p, q = z.sigmoid(), (-z).sigmoid()
-    n = z.shape[1]
-    ahead = torch.zeros_like(target)
-    ahead[:, 0] = 1
-    prefixes = [ahead]
-    for i in range(n - 1):
-        after = prefixes[-1] * q[:, i, None]
-        after[:, 1:] += prefixes[-1][:, :-1] * p[:, i, None]
-        prefixes.append(after)
+    most = len(target) - 1
+    prefixes = z.new_empty((len(z), *target.shape))
+    prefixes[0, 0] = 1
+    for i in range(len(z) - 1):
+        # Among the first i instances there are at most i positives, so only that much of the table is filled.
+        rows = min(i, most) + 1
+        torch.mul(prefixes[i, :rows], q[i], out=prefixes[i + 1, :rows])
+        if rows <= most:
+            torch.mul(prefixes[i, rows - 1], p[i], out=prefixes[i + 1, rows])
+        prefixes[i + 1, 1:rows].addcmul_(prefixes[i, : rows - 1], p[i])
     back = target
     joint = torch.empty_like(z)
-    for i in reversed(range(n)):
-        step = back[:, 1:] * p[:, i, None]
-        joint[:, i] = (prefixes[i][:, :-1] * step).sum(1)
-        back = back * q[:, i, None]
-        back[:, :-1] += step
-    prob = back[:, 0]
-    return prob.log(), joint / prob[:, None]
+    for i in reversed(range(len(z))):
+        rows = min(i, most) + 1
+        step = back[1 : rows + 1] * p[i]
+        torch.sum(prefixes[i, : len(step)] * step, 0, out=joint[i])
+        back = back[:rows] * q[i]
+        back[: len(step)] += step
+    return back[0].log(), joint / back[0]
 
 
 def _log_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The same tables in logarithms, −inf where a count cannot be."""
     log_p, log_q = logsigmoid(z), logsigmoid(-z)
-    n = z.shape[1]
-    ahead = torch.full_like(target, -torch.inf)
-    ahead[:, 0] = 0
-    prefixes = [ahead]
-    for i in range(n - 1):
-        stay, move = prefixes[-1] + log_q[:, i, None], prefixes[-1][:, :-1] + log_p[:, i, None]
-        stay[:, 1:] = torch.logaddexp(stay[:, 1:], move)
-        prefixes.append(stay)
+    prefixes = z.new_full((len(z), *target.shape), -torch.inf)
+    prefixes[0, 0] = 0
+    for i in range(len(z) - 1):
+        torch.add(prefixes[i], log_q[i], out=prefixes[i + 1])
+        prefixes[i + 1, 1:] = torch.logaddexp(prefixes[i + 1, 1:], prefixes[i, :-1] + log_p[i])
     back = target.log()
     joint = torch.empty_like(z)
-    for i in reversed(range(n)):
-        step = back[:, 1:] + log_p[:, i, None]
-        joint[:, i] = torch.logsumexp(prefixes[i][:, :-1] + step, 1)
-        back = back + log_q[:, i, None]
-        back[:, :-1] = torch.logaddexp(back[:, :-1], step)
-    log_prob = back[:, 0]
-    return log_prob, (joint - log_prob[:, None]).exp()
+    for i in reversed(range(len(z))):
+        step = back[1:] + log_p[i]
+        joint[i] = torch.logsumexp(prefixes[i, :-1] + step, 0)
+        back = back + log_q[i]
+        back[:-1] = torch.logaddexp(back[:-1], step)
+    return back[0], (joint - back[0]).exp()
