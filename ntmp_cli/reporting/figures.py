@@ -78,7 +78,7 @@ Points = list[tuple[int, float]]
 # The panels of a row: the name of the axis and the points that a curve has on it.
 _PANELS: dict[str, Callable[[Curve], Points]] = {
     "training objective": lambda curve: _recorded(curve.epochs, curve.train_loss),
-    "held-out risk (label-free)": lambda curve: _recorded(curve.epochs, curve.heldout_risk),
+    "held-out objective (label-free)": lambda curve: _recorded(curve.epochs, curve.heldout_risk),
     "test accuracy (%)": lambda curve: [
         (epoch, 100 * value) for epoch, value in curve.accuracy if math.isfinite(value)
     ],
