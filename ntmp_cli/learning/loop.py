@@ -122,9 +122,13 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         seconds = time.perf_counter() - started
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
-        if _mirror_if_exchanged(job, model, average, optimizer, epoch / config.epochs):
+        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
+        centre = None if scored is None else method.mirror_centre(scored, epoch / config.epochs)
+        if job.heldout is not None and centre is not None:
+            _mirror(model, average, optimizer, centre)
             fields["mirrored"] = True
-        fields["heldout_risk"] = heldout_risk(average.model, job)
+            scored = score_heldout(average.model, job.heldout)
+        fields["heldout_risk"] = None if scored is None else method.heldout_risk(scored)
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
@@ -181,29 +185,14 @@ def _copy_of(model: Scorer) -> Scorer:
     return twin
 
 
-def _mirror_if_exchanged(
-    job: Job, model: Scorer, average: WeightAverage, optimizer: torch.optim.Optimizer, progress: float
-) -> bool:
+def _mirror(model: Scorer, average: WeightAverage, optimizer: torch.optim.Optimizer, centre: float) -> None:
     """Turn a network around that has learned the classes exchanged, and its momentum with it."""
-    if job.heldout is None:
-        return False
-    centre = job.method.mirror_centre(score_heldout(average.model, job.heldout), progress)
-    if centre is None:
-        return False
     if average.model is not model:
         average.model.mirror(centre)
     for parameter in model.mirror(centre):
         for key in ("exp_avg", "momentum_buffer"):
             if key in optimizer.state[parameter]:
                 optimizer.state[parameter][key].neg_()
-    return True
-
-
-def heldout_risk(model: nn.Module, job: Job) -> float | None:
-    """The method's label-free objective on held-out data."""
-    if job.heldout is None:
-        return None
-    return job.method.heldout_risk(score_heldout(model, job.heldout))
 
 
 def score_heldout(model: nn.Module, data: HeldoutData) -> Heldout:
