@@ -17,10 +17,12 @@ from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.learning.loop import Job, Outcome, make_optimizer, train_epochs
-from ntmp_cli.learning.methods.ure import Ure
+from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_scorer
+from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 from ntmp_cli.stages.training_data import input_normalisation, read_task, training_data
+from ntmp_cli.stages.true_labels import true_targets
 
 
 class _NoCheckpoints:
@@ -47,19 +49,21 @@ def _compare(what: str, data: LabelledData, model: str, *, rounds: int, allowed:
         config = MakeTuplesConfig(prior=0.5, heldout_share=0.0)
         tuples = tuples_from_labelled(config, [parse_spec("3:1")], data, Path(folder) / "tuples")
         # Far more epochs than are run, so that the generator never ends; nothing but training is timed.
-        settings = TrainConfig(prior=0.5, model=model, epochs=10_000, trace_every=0, select="last")
-        job = _job(tuples, settings)
+        settings = TrainConfig(prior=0.5, method="ure", model=model, epochs=10_000, trace_every=0, select="last")
+        job = make_job(tuples, settings)
         epochs = train_epochs(job, Outcome())
-        bare = _bare_epoch(_job(tuples, settings))
+        bare = _bare_epoch(make_job(tuples, settings))
         return Ratio(what, *take_turns(lambda: next(epochs), bare, rounds), allowed)
 
 
-def _job(tuples: Artifact, config: TrainConfig) -> Job:
-    data = training_data(tuples, config)
+def make_job(tuples: Artifact, config: TrainConfig) -> Job:
+    method = methods.get(config.method)(config, read_task(tuples))
+    assert isinstance(method, GradientMethod)
+    targets = true_targets(tuples, method) if method.ceiling else None
+    data = training_data(tuples, config, 1, targets, method.batch)
     factor, shift = input_normalisation(tuples, data, config.normalize)
     model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, 0)
-    method = Ure(config, read_task(tuples))
-    return Job(config, method, model, data, None, torch.empty(0), torch.device("cpu"), _NoCheckpoints())
+    return Job(config, method, model, PartedData(data), None, torch.empty(0), torch.device("cpu"), _NoCheckpoints())
 
 
 def _bare_epoch(job: Job) -> Any:

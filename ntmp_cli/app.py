@@ -13,7 +13,8 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
-from ntmp_cli.errors import NtmpError
+from ntmp_cli.commands.progress import is_first_process
+from ntmp_cli.errors import NotIdentifiableError, NtmpError, UsageError
 
 app = typer.Typer(
     name="ntmp",
@@ -48,7 +49,7 @@ def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More detail on stderr.")] = False,
 ) -> None:
     """Options before the command's name."""
-    level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
+    level = logging.ERROR if quiet or not is_first_process() else logging.DEBUG if verbose else logging.INFO
     logging.getLogger("ntmp_cli").setLevel(level)
 
 
@@ -72,6 +73,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except NtmpError as error:
+        if isinstance(error, UsageError | NotIdentifiableError) and not is_first_process():
+            return error.exit_code  # the same for all processes of a training: the first one says it
         return _fail(error.message, error.hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was published", None, 130)

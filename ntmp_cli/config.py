@@ -18,8 +18,10 @@ from ntmp_cli.errors import UsageError, did_you_mean
 Clamp = Literal["none", "relu", "abs"]
 ClampScope = Literal["class", "source"]
 LossName = Literal["sigmoid", "logistic", "ramp"]
-Mixing = Literal["stratified", "pooled"]
+Mixing = Literal["stratified", "pooled", "flat"]
 MarginPolicy = Literal["downweight", "skip", "off"]
+# Settings that only the unbiased risk has: they name the method where nothing else does.
+RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
 
 
 class Settings(BaseModel):
@@ -89,10 +91,21 @@ class MakeTuplesConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """Train an instance scorer on tuples and unlabeled data (SPEC sections 2, 3 and 9)."""
+    """Train an instance scorer on tuples and unlabeled data (SPEC sections 2, 3, 4 and 9)."""
 
-    method: str = Field("ure", description="Training method, see `ntmp list methods`.")
-    model: str = Field("mlp", description="Network, see `ntmp list models`.")
+    method: str = Field(
+        "count",
+        description="Training method, see `ntmp list methods`; ure where a setting of the risk (clamp …) is given.",
+    )
+    model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
+    encoder: str | None = Field(
+        None,
+        description="Frozen encoder whose features are learned from, computed once and kept: "
+        "pixels, random, pca, torchvision:NAME or clip.",
+    )
+    encoder_weights: str | None = Field(
+        None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
+    )
     prior: float = Field(gt=0, lt=1, description="Class prior π of the unlabeled pool.")
     epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
     batch_size: int | None = Field(
@@ -107,7 +120,8 @@ class TrainConfig(Settings):
         "class", description="Parts that are clamped: per class (Lu et al. 2020) or per source (the paper)."
     )
     mixing: Mixing = Field(
-        "stratified", description="Minimum-variance weights over all strata, or the paper's pooled mean rate."
+        "stratified",
+        description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
     )
     margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
     margin_policy: MarginPolicy = Field("downweight", description="What to do with batches inside the margin.")
@@ -115,6 +129,19 @@ class TrainConfig(Settings):
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Course of the learning rate.")
     weight_decay: float = Field(1e-3, ge=0, description="Weight decay.")
+    grad_clip: float | None = Field(None, gt=0, description="Largest norm of a step's gradient. Default: no limit.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Arithmetic of the network; bfloat16 is for accelerators, on most CPUs it is slower."
+    )
+    warmup: Literal["risk", "discriminant", "none"] = Field(
+        "risk", description="What leads `count` off its plateau: the unbiased risk, the closed form, or nothing."
+    )
+    entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
+    clip_model: str = Field("ViT-B-32", description="CLIP of clip-mil: an open_clip name, or a model's JSON file.")
+    clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
+    clip_prompts: tuple[str, ...] = Field(
+        (), max_length=2, description="What clip-mil looks for: the positive prompt, then optionally the negative one."
+    )
     ema: float = Field(
         0.99,
         ge=0,
@@ -132,7 +159,18 @@ class TrainConfig(Settings):
     memory_mb: int = Field(
         4096, ge=1, description="Memory for training instances; larger data are read window by window."
     )
+    parts: int | None = Field(
+        None, ge=1, description="Parts that the data are read in, side by side. Default: one per process of torchrun."
+    )
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _method_of_the_risk(cls, values: Any) -> Any:
+        """`--clamp abs` alone means the method that has a clamp."""
+        if isinstance(values, dict) and "method" not in values and RISK_SETTINGS & values.keys():
+            return {**values, "method": "ure"}
+        return values
 
 
 class EvaluateConfig(Settings):

@@ -3,6 +3,7 @@
 TEST_INSTANCES = "test.h5"
 TEST_LABELS = "oracle/test-labels.h5"
 WEIGHTS = "model.safetensors"
+ENCODER_WEIGHTS = "encoder.safetensors"
 HISTORY = "history.jsonl"
 TIMING = "timing.jsonl"
 SCORES = "scores.h5"

@@ -20,6 +20,7 @@ FORMAT = "ntmp"
 FORMAT_VERSION = 1
 KINDS = {
     "tuples": "ntmp make-tuples",
+    "features": "ntmp train --encoder",
     "run": "ntmp train",
     "evaluation": "ntmp evaluate",
     "report": "ntmp report",

@@ -29,16 +29,16 @@ class TupleBlock:
 
 
 def write_tuple_shards(
-    staging: Staging, folder: str, blocks: Iterable[TupleBlock], *, shard_size: int, scale: float
+    staging: Staging, folder: str, blocks: Iterable[TupleBlock], *, shard_size: int, scale: float, first: int = 0
 ) -> None:
-    """Cut a stream of blocks into shards of `shard_size` tuples, holding one shard in memory."""
-    for number, parts in enumerate(_regroup(blocks, shard_size)):
+    """Cut a stream of blocks into shards of `shard_size` tuples, numbered from `first`, one in memory at a time."""
+    for number, parts in enumerate(_regroup(blocks, shard_size), start=first):
         name = f"{folder}/tuples-{number:05d}.h5"
         sizes = np.concatenate([np.diff(part.offsets) for part in parts])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         with hdf5.create(staging.file(name), "tuples") as file:
-            first = parts[0].instances
-            target = file.create_dataset("instances", (int(offsets[-1]), *first.shape[1:]), first.dtype)
+            like = parts[0].instances
+            target = file.create_dataset("instances", (int(offsets[-1]), *like.shape[1:]), like.dtype)
             target.attrs["scale"] = scale
             start = 0
             for part in parts:
@@ -93,11 +93,19 @@ def unlabeled_shard_names(artifact: Artifact, split: str) -> list[str]:
     return [entry.path for entry in artifact.entries(f"{split}/unlabeled-")]
 
 
-def read_tuple_shard(artifact: Artifact, name: str) -> TupleBlock:
-    """One shard of tuples, checked."""
-    with hdf5.read(artifact.file(name), "tuples") as file:
-        block = TupleBlock(hdf5.array(file, "instances"), hdf5.array(file, "offsets"), hdf5.array(file, "counts"))
+def read_tuple_shard(artifact: Artifact, name: str, start: int = 0, stop: int | None = None) -> TupleBlock:
+    """One shard of tuples, checked; or its tuples start:stop, reading no instances of others."""
     where = artifact.path / name
+    with hdf5.read(artifact.file(name), "tuples") as file:
+        offsets, counts = hdf5.array(file, "offsets"), hdf5.array(file, "counts")
+        if start == 0 and stop in (None, len(counts)):
+            block = TupleBlock(hdf5.array(file, "instances"), offsets, counts)
+        else:
+            stored = hdf5.dataset(file, "instances")
+            if not _boundaries_fit(TupleBlock(stored, offsets, counts)):
+                raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
+            own = offsets[start : None if stop is None else stop + 1]
+            block = TupleBlock(np.asarray(stored[own[0] : own[-1]]), own - own[0], counts[start:stop])
     if not _boundaries_fit(block):
         raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
     sizes = np.diff(block.offsets)
@@ -105,6 +113,12 @@ def read_tuple_shard(artifact: Artifact, name: str) -> TupleBlock:
         raise ArtifactError(f"{where}: a recorded count lies outside 0..n")
     _check_finite(block.instances, str(where))
     return block
+
+
+def read_offsets(artifact: Artifact, name: str) -> NDArray[np.int64]:
+    """Tuple boundaries of a shard, without its instances."""
+    with hdf5.read(artifact.file(name), "tuples") as file:
+        return hdf5.array(file, "offsets").astype(np.int64)
 
 
 def _boundaries_fit(block: TupleBlock) -> bool:

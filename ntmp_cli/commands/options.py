@@ -39,7 +39,7 @@ DataRoot = Annotated[
 ]
 
 # Option names that differ from their setting: singular, because the option is repeated.
-_SINGULAR = {"tuples": "tuple", "metrics": "metric"}
+_SINGULAR = {"tuples": "tuple", "metrics": "metric", "clip_prompts": "clip-prompt"}
 
 
 def with_config(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntmp_cli.commands.options import on_terminal
+from ntmp_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import Tensor
 
     from ntmp_cli.learning.loop import EpochRecord
+    from ntmp_cli.stages.train import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +31,26 @@ def limit_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
+def is_first_process() -> bool:
+    """Whether this process speaks: of several that torchrun started, only the first."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def describe(record: EpochRecord) -> str:
     """Loss, partial risks, held-out risk and throughput of an epoch in one line."""
     parts = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("parts", {}).items())
     risk = record.fields["heldout_risk"]
     heldout = "" if risk is None else f" held-out {risk:.3f}"
     rate = record.instances / max(record.seconds, 1e-9)
-    return f"loss {record.fields['loss']:.3f}{heldout} {rate:,.0f}/s ({parts})"
+    return f"loss {record.fields['loss']:.3f}{heldout} {rate:,.0f}/s" + (f" ({parts})" if parts else "")
+
+
+class _Silence:
+    def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None:
+        pass
+
+    def epoch(self, record: EpochRecord) -> None:
+        pass
 
 
 class _Bar:
@@ -65,9 +82,57 @@ class _Lines:
             log.info("epoch %d/%d %s", record.epoch, self._epochs, describe(record))
 
 
+class _Events:
+    """What a watcher sees, written for TensorBoard as well."""
+
+    def __init__(self, shown: Watcher, folder: Path) -> None:
+        self._shown = shown
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError(
+                "--tensorboard needs the package tensorboard", hint="pip install 'ntmp[tensorboard]'"
+            ) from None
+        try:
+            self._writer = SummaryWriter(str(folder))
+        except OSError as error:
+            raise UsageError(f"--tensorboard {folder}: cannot be written ({error.strerror})") from None
+
+    def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None:
+        self._shown.step(epoch, step, steps, loss)
+
+    def epoch(self, record: EpochRecord) -> None:
+        self._shown.epoch(record)
+        values = {**record.fields, "instances_per_second": record.instances / max(record.seconds, 1e-9)}
+        for name, value in values.items():
+            several = value if isinstance(value, dict) else {"": value}
+            for part, number in several.items():
+                if isinstance(number, int | float) and name != "epoch":
+                    self._writer.add_scalar(f"{name}/{part}" if part else name, number, record.epoch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 @contextmanager
-def watching(epochs: int) -> Iterator[_Bar | _Lines]:
-    """A watcher for `stages.train`, on stderr."""
+def watching(epochs: int, tensorboard: Path | None = None) -> Iterator[Watcher]:
+    """A watcher for `stages.train`: on stderr, and in a folder of TensorBoard events if asked."""
+    with _on_stderr(epochs) as shown:
+        if tensorboard is None or not is_first_process():
+            yield shown
+            return
+        events = _Events(shown, tensorboard)
+        try:
+            yield events
+        finally:
+            events.close()
+
+
+@contextmanager
+def _on_stderr(epochs: int) -> Iterator[Watcher]:
+    if not is_first_process():
+        yield _Silence()
+        return
     if not on_terminal() or not log.isEnabledFor(logging.INFO):
         yield _Lines(epochs)
         return

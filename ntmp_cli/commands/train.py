@@ -19,6 +19,16 @@ Seconds = Annotated[
     float,
     typer.Option("--checkpoint-seconds", min=0, help="Checkpoint after an epoch when so much time has passed."),
 ]
+Features = Annotated[
+    Path | None,
+    typer.Option(
+        "--features", help="Folder that keeps an encoder's features. Default: beside OUT.", show_default=False
+    ),
+]
+TensorBoard = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", help="Write TensorBoard events to this folder as well.", show_default=False),
+]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
 
 
@@ -32,20 +42,24 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
     checkpoint_seconds: Seconds = 30.0,
+    features: Features = None,
+    tensorboard: TensorBoard = None,
     json: Json = False,
 ) -> None:
     """Train an instance scorer on tuples. Creates a run directory.
 
-    Example: ntmp train --tuples work/tuples --prior 0.5 --clamp abs --out work/run-abs-0
+    Example: ntmp train --tuples work/tuples --prior 0.5 --out work/run-count-0
+
+    Several processes share one training: torchrun --nproc-per-node 2 -m ntmp_cli train …
     """
     from ntmp_cli.artifacts.jsonlines import read_json_lines
     from ntmp_cli.artifacts.layout import HISTORY
-    from ntmp_cli.commands.progress import limit_threads, watching
+    from ntmp_cli.commands.progress import is_first_process, limit_threads, watching
     from ntmp_cli.commands.views import run_view
     from ntmp_cli.stages.train import train
 
     limit_threads(threads)
-    with watching(config.epochs) as watcher:
+    with watching(config.epochs, tensorboard) as watcher:
         run = train(
             config,
             tuples,
@@ -55,7 +69,10 @@ def command(
             device=device,
             checkpoint_seconds=checkpoint_seconds,
             watcher=watcher,
+            features=features,
         )
+    if not is_first_process():
+        return
     history = read_json_lines(run, HISTORY)
     facts = {key: run.summary[key] for key in ("method", "epochs", "selected_epoch", "heldout_risk")}
     show(

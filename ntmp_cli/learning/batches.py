@@ -26,10 +26,15 @@ GATHER_BYTES = 2**20
 
 @dataclass(frozen=True)
 class TupleChunk:
-    """Some tuples that can be loaded: (instances, sizes n_t, recorded counts m_t)."""
+    """Some tuples that can be loaded: (instances, sizes n_t, recorded counts m_t).
+
+    `targets` gives one number per instance to those few methods that learn from such: a teacher's probabilities, or,
+    for the supervised ceiling alone, the true labels.
+    """
 
     tuples: int
     load: Callable[[], tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64]]]
+    targets: Callable[[], NDArray[np.float32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class UnlabeledChunk:
 
     instances: int
     load: Callable[[], NDArray[np.generic]]
+    targets: Callable[[], NDArray[np.float32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,8 @@ class Batch:
     sizes: NDArray[np.int64]
     counts: NDArray[np.int64]
     tuple_instances: int
-
-    @property
-    def unlabeled(self) -> int:
-        return len(self.x) - self.tuple_instances
+    unlabeled: int
+    targets: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Window:
     x: Tensor
     sizes: NDArray[np.int64]
     counts: NDArray[np.int64]
+    targets: Tensor | None = None
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -85,11 +90,14 @@ class Window:
         for first in range(skip, steps, ahead):
             some = cuts[first : first + ahead + 1]
             index = [part for (_, f0, u0), (_, f1, u1) in pairwise(some) for part in (flat[f0:f1], unlabeled[u0:u1])]
-            x = self.x.index_select(0, torch.from_numpy(np.concatenate(index)))
+            chosen = torch.from_numpy(np.concatenate(index))
+            x = self.x.index_select(0, chosen)
+            targets = None if self.targets is None else self.targets.index_select(0, chosen)
             start = 0
             for (t0, f0, u0), (t1, f1, u1) in pairwise(some):
                 stop = start + f1 - f0 + u1 - u0
-                yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0)
+                own = None if targets is None else targets[start:stop]
+                yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0, u1 - u0, own)
                 start = stop
 
 
@@ -98,6 +106,22 @@ def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.
     ends = np.cumsum(sizes)
     members: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
     return members
+
+
+@dataclass(frozen=True)
+class Group:
+    """The chunks that are in memory together."""
+
+    tuple_chunks: Sequence[TupleChunk]
+    unlabeled_chunks: Sequence[UnlabeledChunk]
+
+    @property
+    def tuples(self) -> int:
+        return sum(chunk.tuples for chunk in self.tuple_chunks)
+
+    @property
+    def unlabeled(self) -> int:
+        return sum(chunk.instances for chunk in self.unlabeled_chunks)
 
 
 @dataclass
@@ -111,6 +135,7 @@ class TrainingData:
     budget_bytes: int
     batch_size: int
     seed: int
+    part: int = 0
     _everything: Window | None = None
 
     @property
@@ -130,39 +155,41 @@ class TrainingData:
 
     def epoch(self, epoch: int, skip: int = 0) -> tuple[int, Iterator[Batch]]:
         """Number of steps of an epoch, and its batches from step `skip` on."""
-        rng = stream(self.seed, "windows", epoch)
-        groups = [
-            ([self.tuple_chunks[i] for i in ts], [self.unlabeled_chunks[i] for i in us])
+        groups = self.groups(epoch, self.windows)
+        steps = [self._steps(group) for group in groups]
+        return sum(steps), self.visit(groups, steps, epoch, skip)
+
+    def groups(self, epoch: int, windows: int) -> list[Group]:
+        """The chunks of every window of an epoch."""
+        rng = stream(self.seed, "windows", epoch, *self._own)
+        return [
+            Group([self.tuple_chunks[i] for i in ts], [self.unlabeled_chunks[i] for i in us])
             for ts, us in zip(
-                np.array_split(rng.permutation(len(self.tuple_chunks)), self.windows),
-                np.array_split(rng.permutation(len(self.unlabeled_chunks)), self.windows),
+                np.array_split(rng.permutation(len(self.tuple_chunks)), windows),
+                np.array_split(rng.permutation(len(self.unlabeled_chunks)), windows),
                 strict=True,
             )
         ]
-        steps = [self._steps(ts, us) for ts, us in groups]
-        return sum(steps), self._visit(groups, steps, epoch, skip)
 
-    def _steps(self, tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> int:
-        t, u = sum(c.tuples for c in tuples), sum(c.instances for c in unlabeled)
-        wanted = int(np.ceil((t * self.mean_size + u) / self.batch_size))
-        return max(1, min(wanted, t, u))
+    @property
+    def _own(self) -> tuple[int, ...]:
+        return (self.part,) if self.part else ()
 
-    def _visit(
-        self,
-        groups: Sequence[tuple[Sequence[TupleChunk], Sequence[UnlabeledChunk]]],
-        steps: Sequence[int],
-        epoch: int,
-        skip: int,
-    ) -> Iterator[Batch]:
-        for number, ((tuples, unlabeled), count) in enumerate(zip(groups, steps, strict=True)):
+    def _steps(self, group: Group) -> int:
+        wanted = int(np.ceil((group.tuples * self.mean_size + group.unlabeled) / self.batch_size))
+        return max(1, min(wanted, group.tuples, group.unlabeled))
+
+    def visit(self, groups: Sequence[Group], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
+        """The batches of some windows, each cut into so many steps."""
+        for number, (group, count) in enumerate(zip(groups, steps, strict=True)):
             if skip < count:
-                rng = stream(self.seed, "batches", epoch, number)
-                yield from self._window(tuples, unlabeled).batches(count, rng, skip)
+                rng = stream(self.seed, "batches", epoch, number, *self._own)
+                yield from self._window(group).batches(count, rng, skip)
             skip = max(0, skip - count)
 
-    def _window(self, tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> Window:
-        if self.windows > 1:
-            return load_window(tuples, unlabeled)
+    def _window(self, group: Group) -> Window:
+        if len(group.tuple_chunks) < len(self.tuple_chunks):
+            return load_window(group.tuple_chunks, group.unlabeled_chunks)
         if self._everything is None:
             # In stored order, so that the batches do not depend on how the data are cut into shards.
             self._everything = load_window(self.tuple_chunks, self.unlabeled_chunks)
@@ -184,4 +211,9 @@ def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk
         x[start : start + len(piece)] = piece
         start += len(piece)
         pieces[index] = x[:0]  # what is copied is let go, so that the peak is one window, not two
-    return Window(x, np.concatenate(sizes), np.concatenate(counts))
+    return Window(x, np.concatenate(sizes), np.concatenate(counts), _load_targets([*tuples, *unlabeled]))
+
+
+def _load_targets(chunks: Sequence[TupleChunk | UnlabeledChunk]) -> Tensor | None:
+    given = [chunk.targets() for chunk in chunks if chunk.targets is not None]
+    return torch.from_numpy(np.concatenate(given)) if len(given) == len(chunks) else None

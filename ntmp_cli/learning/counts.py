@@ -112,27 +112,33 @@ def _tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """F_i[k] = P(k positives among the first i); B_i[k] = P(target | k among the first i). Shapes (n, T), (k, T)."""
-    p, q = z.sigmoid(), (-z).sigmoid()
+    """Prefix and suffix sums of products of odds r = e^z; one fused operation per step. Shapes (n, T) and (k, T).
+
+    E_i[k] = Σ over k of the first i of Π r (elementary symmetric), B_i[k] = Σ over what the rest can add to reach the
+    target. P(target) = B_0[0] Π σ(−z), and the share of it with y_i = 1 is r_i Σ_k E_i[k] B_{i+1}[k+1] / B_0[0].
+    """
+    odds = z.exp()
     most = len(target) - 1
-    prefixes = z.new_empty((len(z), *target.shape))
-    prefixes[0, 0] = 1
+    prefixes = z.new_empty((len(z), max(1, most), target.shape[1]))
+    prefixes[:, 0] = 1
     for i in range(len(z) - 1):
-        # Among the first i instances there are at most i positives, so only that much of the table is filled.
-        rows = min(i, most) + 1
-        torch.mul(prefixes[i, :rows], q[i], out=prefixes[i + 1, :rows])
-        if rows <= most:
-            torch.mul(prefixes[i, rows - 1], p[i], out=prefixes[i + 1, rows])
-        prefixes[i + 1, 1:rows].addcmul_(prefixes[i, : rows - 1], p[i])
-    back = target
-    joint = torch.empty_like(z)
+        # Among the first i instances there are at most i positives, and the largest count is never continued.
+        rows = min(i, most - 1)
+        if rows < most - 1:
+            torch.mul(prefixes[i, rows], odds[i], out=prefixes[i + 1, rows + 1])
+        if rows > 0:
+            before = prefixes[i]
+            torch.addcmul(before[1 : rows + 1], before[:rows], odds[i], out=prefixes[i + 1, 1 : rows + 1])
+    # Two buffers in turn; the last row, the target of the largest count, is the same in all suffixes.
+    back, spare = target, target.clone()
+    joint = torch.zeros_like(z)
     for i in reversed(range(len(z))):
-        rows = min(i, most) + 1
-        step = back[1 : rows + 1] * p[i]
-        torch.sum(prefixes[i, : len(step)] * step, 0, out=joint[i])
-        back = back[:rows] * q[i]
-        back[: len(step)] += step
-    return back[0].log(), joint / back[0]
+        rows = min(i + 1, most)
+        if most > 0:
+            torch.sum(prefixes[i, :rows] * back[1 : rows + 1], 0, out=joint[i])
+        torch.addcmul(back[:rows], back[1 : rows + 1], odds[i], out=spare[:rows])
+        back, spare = spare, back
+    return back[0].log() + logsigmoid(-z).sum(0), odds * joint / back[0]
 
 
 def _log_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

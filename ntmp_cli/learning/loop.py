@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
-from ntmp_cli.learning.batches import TrainingData
-from ntmp_cli.learning.method import Heldout, Method
+from ntmp_cli.learning.method import GradientMethod, Heldout
 from ntmp_cli.learning.models import Scorer, predict
+from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.processes import OneProcess
 
 State = dict[str, Any]
 
@@ -61,13 +62,14 @@ class Job:
     """Everything that a training needs, assembled by the stage."""
 
     config: TrainConfig
-    method: Method
+    method: GradientMethod
     model: Scorer
-    data: TrainingData
+    data: PartedData
     heldout: HeldoutData | None
     test: Tensor
     device: torch.device
     checkpoints: Checkpoints
+    processes: OneProcess = field(default_factory=OneProcess)
     stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, int, int, Tensor], None] = lambda epoch, step, steps, loss: None
 
@@ -89,6 +91,8 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
     optimizer = make_optimizer(model, config)
     average = WeightAverage(model, config.ema)
     first, skip, telemetry, losses = _restore(job, model, optimizer, average, outcome)
+    together = job.processes
+    forward = together.forward(model)
     yield from outcome.records
 
     for epoch in range(first, config.epochs + 1):
@@ -96,39 +100,44 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         steps, batches = job.data.epoch(epoch, skip)
         model.train()
         for step, batch in enumerate(batches, start=skip):
-            if job.stop():
+            whole, stop = together.whole(batch, job.stop())
+            if stop:
                 job.checkpoints.save(_state(model, optimizer, average, outcome, epoch, step, telemetry, losses))
                 raise InterruptedRunError(
                     f"interrupted in epoch {epoch} of {config.epochs}, step {step} of {steps}; the state is saved",
                     hint="Repeat the command to go on from here; `ntmp train` needs --resume for that.",
                 )
             progress = (epoch - 1 + step / steps) / config.epochs
-            prepared = method.prepare(batch, progress)
+            prepared = method.prepare(whole, progress)
             if prepared is None:
                 continue
             rate = config.lr * schedule(config.schedule, progress)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            scores = model(batch.x.to(job.device, non_blocking=True))
-            loss, parts = method.loss(scores, prepared)
+            with torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                scores = forward(_on_device(batch.x, job.device))
+            loss, parts = method.loss(together.gather(scores.float()), prepared)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            # Gradients of several processes are averaged, but each knows only its own share of their sum.
+            (loss * together.size if together.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
+            if config.grad_clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
             optimizer.step()
             average.update()
             losses.append(loss.detach())
             telemetry.append(parts)
-            seen += len(batch.x)
+            seen += whole.tuple_instances + whole.unlabeled
             job.on_step(epoch, step + 1, steps, losses[-1])
         seconds = time.perf_counter() - started
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
         scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
-        centre = None if scored is None else method.mirror_centre(scored, epoch / config.epochs)
-        if job.heldout is not None and centre is not None:
+        centre = together.agree(None if scored is None else method.mirror_centre(scored, epoch / config.epochs))
+        if centre is not None:
             _mirror(model, average, optimizer, centre)
             fields["mirrored"] = True
-            scored = score_heldout(average.model, job.heldout)
-        fields["heldout_risk"] = None if scored is None else method.heldout_risk(scored)
+            scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
+        fields["heldout_risk"] = together.agree(None if scored is None else method.heldout_risk(scored))
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
@@ -137,6 +146,11 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         if job.checkpoints.due() and epoch < config.epochs:
             job.checkpoints.save(_state(model, optimizer, average, outcome, epoch + 1, 0, [], []))
         yield record
+
+
+def _on_device(x: Tensor, device: torch.device) -> Tensor:
+    """Pinned memory lets the copy to a GPU run beside the computation before it."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -240,14 +254,18 @@ def _select(outcome: Outcome, record: EpochRecord, model: nn.Module, config: Tra
     if config.select == "best" and risk is not None:
         if risk < outcome.best_risk:
             outcome.best_risk, outcome.selected_epoch = risk, record.epoch
-            outcome.weights = _snapshot(model)
+            outcome.weights = snapshot(model)
     elif record.epoch == config.epochs:
         outcome.selected_epoch = record.epoch
-        outcome.weights = _snapshot(model)
+        outcome.weights = snapshot(model)
 
 
-def _snapshot(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of all weights and statistics, in the order of memory that a file has."""
+    return {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
+    }
 
 
 def _state(
@@ -262,9 +280,9 @@ def _state(
 ) -> State:
     """Everything that the rest of the run depends on, as plain containers and tensors."""
     return {
-        "model": _snapshot(model),
+        "model": snapshot(model),
         "optimizer": optimizer.state_dict(),
-        "average": _snapshot(average.model),
+        "average": snapshot(average.model),
         "updates": average.updates,
         "epoch": epoch,
         "step": step,

@@ -1,19 +1,27 @@
-"""What a training method is: an objective on batches of scores, and a label-free held-out objective."""
+"""What a method is: a name in the tables, and a way from tuples and U to a scorer of instances.
+
+Most methods are gradients of an objective on batches of scores (`GradientMethod`, run by `loop`); some are computed at
+once and are linear in their features (`FittedMethod`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.models import build_network
 from ntmp_cli.registry import Registry
+
+# What a method is told of single instances: nothing, the probabilities of the closed form, or (the ceiling) the truth.
+Targets = Literal["none", "discriminant", "truth"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,15 @@ class Task:
 
     strata: Sequence[tuple[int, int, int]]
     unlabeled: int
+
+    @property
+    def instances(self) -> int:
+        return sum(n * k for n, _, k in self.strata)
+
+    @property
+    def rate(self) -> float:
+        """Share of positives among all tuple instances, Σm/Σn."""
+        return sum(m * k for _, m, k in self.strata) / self.instances
 
 
 @dataclass(frozen=True)
@@ -35,16 +52,54 @@ class Heldout:
 
 
 class Method(ABC):
-    """A gradient method. Subclasses are registered by name and read their settings from TrainConfig."""
+    """Subclasses are registered by name and read their settings from TrainConfig."""
+
+    ceiling = False
+    """Whether it sees true labels: then it is the bar, never a competitor."""
+    risk_settings = False
+    """Whether it minimises the unbiased risk, so that clamp, loss and margin mean something to it."""
+    encoder: str | None = None
+    """The frozen encoder that the method cannot do without, or None."""
+    normalises = True
+    """Whether inputs may be standardised; a cosine is one of features as they are."""
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         self.config = config
         self.task = task
 
     @staticmethod
-    @abstractmethod
     def label(config: TrainConfig) -> str:
         """How results of this method are named in tables, e.g. `ure+abs`."""
+        return config.method
+
+    @abstractmethod
+    def network(self, shape: tuple[int, ...]) -> nn.Module:
+        """The freshly initialised network, from the shape of one instance to one score."""
+
+    @abstractmethod
+    def model_name(self) -> str:
+        """What the network is called in a run's summary."""
+
+    def heldout_risk(self, heldout: Heldout) -> float | None:
+        """A label-free objective on held-out data, lower is better; None where there is none."""
+        return None
+
+
+class GradientMethod(Method):
+    """An objective on batches of scores."""
+
+    batch = 1024
+    """Instances per step unless asked otherwise; less on small data."""
+
+    def network(self, shape: tuple[int, ...]) -> nn.Module:
+        return build_network(self.config.model, shape)
+
+    def model_name(self) -> str:
+        return self.config.model
+
+    def targets(self) -> Targets:
+        """What is to be known of single instances."""
+        return "none"
 
     @abstractmethod
     def prepare(self, batch: Batch, progress: float) -> Any | None:
@@ -62,9 +117,43 @@ class Method(ABC):
         """Where to mirror the scores if the network has learned the classes exchanged; None if it has not."""
         return None
 
+
+@dataclass(frozen=True)
+class FitData:
+    """Training instances as network inputs, flattened (N, k), in pieces that are read as they are asked for."""
+
+    tuples: Callable[[], Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]]
+    unlabeled: Callable[[], Iterator[NDArray[np.float32]]]
+
+    def instances(self) -> Iterator[NDArray[np.float32]]:
+        """Instances of tuples, then of U."""
+        for x, _, _ in self.tuples():
+            yield x
+        yield from self.unlabeled()
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """score = x·weight + bias, and what there is to say about how it was found."""
+
+    weight: NDArray[np.float64]
+    bias: float
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class FittedMethod(Method):
+    """Computed at once, without epochs; the scorer is linear in its features."""
+
+    def network(self, shape: tuple[int, ...]) -> nn.Module:
+        return build_network("linear", shape)
+
+    def model_name(self) -> str:
+        return "linear"
+
     @abstractmethod
-    def heldout_risk(self, heldout: Heldout) -> float | None:
-        """A label-free objective on held-out data, lower is better; None where there is none."""
+    def fit(self, data: FitData) -> LinearFit:
+        """The scorer. May read the data more than once."""
 
 
 methods: Registry[type[Method]] = Registry("method", "ntmp_cli.learning.methods")
+"""One file per method, or per family of methods; importing the package's modules fills the registry."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.registry import Registry
 
 # A builder takes the shape of one instance and returns a network with one output.
@@ -85,11 +85,20 @@ class Scorer(nn.Module):
         self.register_buffer("factor", factor)
         self.register_buffer("shift", shift)
         self._shifts = bool((shift != 0).any())
+        # Convolutions run faster on images whose channels lie side by side: a sixth on one CPU thread.
+        self._channels_last = any(isinstance(layer, nn.Conv2d) for layer in network.modules())
+        if self._channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def inputs(self, raw: Tensor) -> Tensor:
+        """What the network sees of raw instances."""
+        x = raw * self.factor
+        return x - self.shift if self._shifts else x
 
     def forward(self, raw: Tensor) -> Tensor:
-        x = raw * self.factor
-        if self._shifts:
-            x = x - self.shift
+        x = self.inputs(raw)
+        if self._channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
         scores: Tensor = self.network(x).squeeze(-1)
         return scores
 
@@ -101,15 +110,48 @@ class Scorer(nn.Module):
             last.bias.neg_().add_(2 * centre)
         return [last.weight, last.bias]
 
+    def set_line(self, weight: NDArray[np.float64], bias: float) -> None:
+        """Make the last layer score = input·weight + bias; for networks that are this one layer."""
+        last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
+        with torch.no_grad():
+            last.weight.copy_(torch.from_numpy(weight)[None])
+            last.bias.fill_(bias)
+
+
+def require_model(name: str) -> None:
+    """Refuse an unknown name before any work is done."""
+    kind, _, inner = name.partition(":")
+    if kind == "torchvision":
+        from ntmp_cli.learning.torchvision_models import torchvision_names
+
+        if inner not in (names := torchvision_names()):
+            raise UsageError(f"unknown torchvision model '{inner}'; {did_you_mean(inner, names)}")
+    else:
+        models.get(name)
+
+
+def build_network(name: str, shape: tuple[int, ...]) -> nn.Module:
+    """A freshly initialised network with one output: a registered model, or `torchvision:NAME`."""
+    kind, _, inner = name.partition(":")
+    if kind == "torchvision":
+        from ntmp_cli.learning.torchvision_models import torchvision_network
+
+        return torchvision_network(inner, shape)
+    return models.get(name)(shape)
+
 
 def build_scorer(
-    model: str, shape: Sequence[int], factor: NDArray[np.float32], shift: NDArray[np.float32], seed: int
+    network: str | Callable[[tuple[int, ...]], nn.Module],
+    shape: Sequence[int],
+    factor: NDArray[np.float32],
+    shift: NDArray[np.float32],
+    seed: int,
 ) -> Scorer:
-    """A freshly initialised scorer; the global random state is left as it was."""
+    """A freshly initialised scorer of a named or given network; the global random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = models.get(model)(tuple(shape))
-    return Scorer(network, torch.from_numpy(factor), torch.from_numpy(shift))
+        built = build_network(network, tuple(shape)) if isinstance(network, str) else network(tuple(shape))
+    return Scorer(built, torch.from_numpy(factor), torch.from_numpy(shift))
 
 
 def standardises(kind: str, shape: Sequence[int]) -> bool:

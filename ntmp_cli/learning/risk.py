@@ -65,8 +65,11 @@ def coefficients(
     unlabeled: int,
     prior: float,
     mixing: Mixing = "stratified",
+    flat_rate: float | None = None,
 ) -> Coefficients | None:
     """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances.
+
+    `flat_rate` is the rate Σm/Σn that all tuple instances share under `flat` mixing (default: that of these tuples).
 
     None when all rates are equal, so that nothing is identified.
     """
@@ -79,6 +82,9 @@ def coefficients(
         # The paper's reading: one rate ᾱ for all tuples, every *tuple* counts once, so an instance 1/n_t.
         rates[:-1] = rates[:-1].mean()
         mass[:-1] = sizes.mean() / sizes
+    elif mixing == "flat":
+        # UU learning: one pool of tuple instances, every instance counts once.
+        rates[:-1] = counts.sum() / sizes.sum() if flat_rate is None else flat_rate
     group_sizes = mass * members
     away, spread = deviations(group_sizes, rates)
     s0 = float(group_sizes.sum())
@@ -121,9 +127,10 @@ def unbiased_risk(
     prior: float,
     loss: LossName,
     mixing: Mixing = "stratified",
+    flat_rate: float | None = None,
 ) -> float | None:
     """The unclamped risk of given scores: the label-free objective on held-out data."""
-    weights = coefficients(sizes, counts, len(unlabeled_scores), prior, mixing)
+    weights = coefficients(sizes, counts, len(unlabeled_scores), prior, mixing, flat_rate)
     if weights is None:
         return None
     scores = torch.from_numpy(np.concatenate([tuple_scores, unlabeled_scores]).astype(np.float64))

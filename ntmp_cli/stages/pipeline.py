@@ -13,8 +13,9 @@ from ntmp_cli.data.labelled import datasets
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.metrics import metrics
+from ntmp_cli.learning.encoders import get_encoder
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.models import models
+from ntmp_cli.learning.models import require_model
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
@@ -78,7 +79,9 @@ def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, train
     for text in tuples.tuples:
         parse_spec(text)
     for training in trainings:
-        models.get(training.model)
+        require_model(training.model)
+        if training.encoder is not None:
+            get_encoder(training.encoder)
     labels = {methods.get(training.method).label(training) for training in trainings}
     for metric in (*config.evaluate.metrics, *config.report.metrics):
         metrics.get(metric)

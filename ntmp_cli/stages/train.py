@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,21 +26,36 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import HISTORY, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
-from ntmp_cli.config import TrainConfig
+from ntmp_cli.config import RISK_SETTINGS, TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.learning.loop import EpochRecord, HeldoutData, Job, Outcome, score_heldout, train_epochs
-from ntmp_cli.learning.method import Method, methods
+from ntmp_cli.learning.batches import TrainingData
+from ntmp_cli.learning.loop import (
+    EpochRecord,
+    HeldoutData,
+    Job,
+    Outcome,
+    score_heldout,
+    snapshot,
+    train_epochs,
+)
+from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
+from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.processes import OneProcess, number_of_processes, process_group
+from ntmp_cli.stages.features import encode_tuples
+from ntmp_cli.stages.teacher import discriminant_targets, fit_data
 from ntmp_cli.stages.training_data import (
+    InstanceTargets,
     heldout_data,
     input_normalisation,
     read_task,
     read_test_instances,
     training_data,
 )
+from ntmp_cli.stages.true_labels import true_targets
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +78,15 @@ def train(
     device: str = "auto",
     checkpoint_seconds: float = 30.0,
     watcher: Watcher | None = None,
+    features: Path | None = None,
 ) -> Artifact:
-    """Train on a tuples directory and publish a run directory."""
+    """Train on a tuples directory and publish a run directory.
+
+    Features of a frozen encoder are kept in the folder `features`, by default beside `out`, and used again.
+    """
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
+    config = config.model_copy(update={"parts": _parts(config)})
     plan = Plan("run", config.model_dump(mode="json"), config.seed, (describe_input(tuples),))
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds)
     if kept := kept_output(out, plan, if_exists):
@@ -77,37 +99,119 @@ def train(
 
     method = kind(config, read_task(tuples))
     _warn_of_other_prior(config, tuples)
-    job = _assemble(config, method, tuples, choose_device(device), store)
-    outcome = Outcome()
-    with stop_requested() as job.stop:
-        if watcher:
-            job.on_step = watcher.step
-        for record in train_epochs(job, outcome):
-            if watcher:
-                watcher.epoch(record)
-
-    with publishing(out, plan, if_exists=if_exists) as staging:
-        job.model.load_state_dict(outcome.weights)
-        scores = _scores(job.model, job.test, job.heldout, outcome)
-        staging.add_bytes(WEIGHTS, save_safetensors(outcome.weights))
-        write_scores(staging, scores)
-        staging.carry(tuples, TEST_LABELS)
-        _write_history(staging, outcome)
-        staging.summary = _summary(config, kind.label(config), tuples, job, outcome)
-    store.remove()
+    _warn_of_unused(config, method)
+    chosen = choose_device(device)
+    with process_group(chosen) as processes, stop_requested() as stop:
+        source = _source(tuples, method.encoder or config.encoder, config, features or out.parent, chosen, processes)
+        if isinstance(method, GradientMethod):
+            job = _assemble(config, method, tuples, source, chosen, store, processes)
+            job.stop = stop
+            model, outcome = _run(job, watcher)
+            batch_size: int | None = job.data.batch_size
+        else:
+            model, outcome = _fit(config, method, source, stop)
+            batch_size = None
+        if processes.rank == 0:
+            with publishing(out, plan, if_exists=if_exists) as staging:
+                _write(staging, model, outcome, tuples, source)
+                summary = _summary(config, method, tuples, source, model, outcome)
+                staging.summary = {**summary, "batch_size": batch_size}
+            store.remove()
+        processes.agree("published")
     return open_artifact(out)
 
 
+def _parts(config: TrainConfig) -> int:
+    """One part of the data per process, unless one process is to read several."""
+    processes = number_of_processes()
+    if config.parts not in (None, processes) and processes > 1:
+        raise UsageError(f"--parts {config.parts}: {processes} processes read {processes} parts", hint="Leave it out.")
+    return config.parts or processes
+
+
+def _source(
+    tuples: Artifact,
+    encoder: str | None,
+    config: TrainConfig,
+    folder: Path,
+    device: torch.device,
+    processes: OneProcess,
+) -> Artifact:
+    """What is trained on: the tuples as they are, or their features."""
+    if encoder is None:
+        return tuples
+    return processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, device))
+
+
 def _assemble(
-    config: TrainConfig, method: Method, tuples: Artifact, device: torch.device, store: CheckpointStore
+    config: TrainConfig,
+    method: GradientMethod,
+    tuples: Artifact,
+    source: Artifact,
+    device: torch.device,
+    store: CheckpointStore,
+    processes: OneProcess,
 ) -> Job:
-    data = training_data(tuples, config)
-    factor, shift = input_normalisation(tuples, data, config.normalize)
-    model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, config.seed)
-    test, heldout = read_test_instances(tuples), heldout_data(tuples)
-    if heldout is None and config.select == "best":
+    parts = training_data(source, config, config.parts or 1, _targets(config, method, tuples, source), method.batch)
+    model = _scorer(config, method, source, parts)
+    test, heldout = read_test_instances(source), heldout_data(source)
+    if heldout is None and config.select == "best" and processes.rank == 0:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
-    return Job(config, method, model, data, heldout, test, device, store)
+    if processes.rank > 0:  # the first process scores for all
+        test, heldout = test[:0], None
+    mine = [processes.rank] if processes.size > 1 else []
+    return Job(config, method, model, PartedData(parts, mine), heldout, test, device, store, processes)
+
+
+def _scorer(config: TrainConfig, method: Method, source: Artifact, data: Sequence[TrainingData]) -> Scorer:
+    factor, shift = input_normalisation(source, data, config.normalize if method.normalises else "none")
+    return build_scorer(method.network, source.summary["instance"]["shape"], factor, shift, config.seed)
+
+
+def _targets(config: TrainConfig, method: GradientMethod, tuples: Artifact, source: Artifact) -> InstanceTargets | None:
+    wanted = method.targets()
+    if wanted == "truth":
+        return true_targets(tuples, method)
+    return discriminant_targets(config, source) if wanted == "discriminant" else None
+
+
+def _run(job: Job, watcher: Watcher | None) -> tuple[Scorer, Outcome]:
+    outcome = Outcome()
+    if watcher:
+        job.on_step = watcher.step
+    for record in train_epochs(job, outcome):
+        if watcher:
+            watcher.epoch(record)
+    job.model.load_state_dict(outcome.weights)
+    return job.model, outcome
+
+
+def _fit(config: TrainConfig, method: Method, source: Artifact, stop: Callable[[], bool]) -> tuple[Scorer, Outcome]:
+    """The scorer of a method without epochs, recorded as if it had one."""
+    assert isinstance(method, FittedMethod), "a method is trained or fitted"
+    started = time.perf_counter()
+    if config.parts != 1:
+        raise UsageError(f"--method {config.method} is computed at once: there is nothing to share in parts")
+    (data,) = training_data(source, config)
+    model = _scorer(config, method, source, [data])
+    fit = method.fit(fit_data(data, model, stop))
+    model.set_line(fit.weight, fit.bias)
+    heldout, test = heldout_data(source), read_test_instances(source)
+    risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
+    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": risk}
+    instances = source.summary["instances"]["train"] + source.summary["unlabeled"]["train"]
+    record = EpochRecord(1, fields, predict(model, test), time.perf_counter() - started, instances)
+    return model, Outcome([record], 1, weights=snapshot(model))
+
+
+def _write(staging: Staging, model: Scorer, outcome: Outcome, tuples: Artifact, source: Artifact) -> None:
+    scores = _scores(model, read_test_instances(source), heldout_data(source), outcome)
+    staging.add_bytes(WEIGHTS, save_safetensors(outcome.weights))
+    if source is not tuples:
+        staging.carry(source, ENCODER_WEIGHTS)
+    write_scores(staging, scores)
+    staging.carry(tuples, TEST_LABELS)
+    _write_history(staging, outcome)
 
 
 def choose_device(name: str) -> torch.device:
@@ -130,6 +234,21 @@ def _warn_of_other_prior(config: TrainConfig, tuples: Artifact) -> None:
     known = tuples.summary.get("prior")
     if known is not None and abs(known - config.prior) > 0.005:
         log.warning("--prior %g differs from the unlabeled pool's own prior %.4g", config.prior, known)
+
+
+def _warn_of_unused(config: TrainConfig, method: Method) -> None:
+    """No setting is silently without effect."""
+    given = config.model_fields_set
+    unused = set() if method.risk_settings else given & RISK_SETTINGS
+    if isinstance(method, FittedMethod) and config.model != "linear":
+        unused |= given & {"model"}
+    if method.encoder and config.encoder != method.encoder:
+        unused |= given & {"encoder"}
+    if not (method.encoder or config.encoder):
+        unused |= given & {"encoder_weights"}
+    if unused := {name for name in unused if getattr(config, name) is not None}:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
+        log.warning("--method %s does not use %s", config.method, options)
 
 
 def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: Outcome) -> dict[str, NDArray[Any]]:
@@ -155,13 +274,16 @@ def _write_history(staging: Staging, outcome: Outcome) -> None:
     staging.add_unhashed(TIMING, json_lines(timing))
 
 
-def _summary(config: TrainConfig, label: str, tuples: Artifact, job: Job, outcome: Outcome) -> dict[str, Any]:
+def _summary(
+    config: TrainConfig, method: Method, tuples: Artifact, source: Artifact, model: Scorer, outcome: Outcome
+) -> dict[str, Any]:
     info = tuples.summary
     strata = info["strata"]["train"]
     selected = outcome.records[outcome.selected_epoch - 1].fields
     single = strata[0] if len(strata) == 1 else {"n": None, "m": None}
     return {
-        "method": label,
+        "method": method.label(config),
+        "ceiling": method.ceiling,
         "dataset": info["dataset"],
         "tuples": "+".join(tuples.manifest.config["tuples"]),
         "n": single["n"],
@@ -171,11 +293,12 @@ def _summary(config: TrainConfig, label: str, tuples: Artifact, job: Job, outcom
         "unlabeled_prior": info["prior"],
         "tuples_seed": tuples.manifest.seed,
         "tuples_config": tuples.manifest.config,
-        "model": config.model,
-        "parameters": sum(p.numel() for p in job.model.parameters()),
+        "model": method.model_name(),
+        "encoder": source.summary.get("encoder"),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "instance": info["instance"],
-        "epochs": config.epochs,
-        "batch_size": job.data.batch_size,
+        "features": source.summary["instance"],
+        "epochs": len(outcome.records),
         "selected_epoch": outcome.selected_epoch,
         "loss": selected["loss"],
         "heldout_risk": selected["heldout_risk"],

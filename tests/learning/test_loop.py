@@ -28,6 +28,7 @@ from ntmp_cli.learning.loop import (
 )
 from ntmp_cli.learning.method import Heldout, Task, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
+from ntmp_cli.learning.parts import PartedData
 
 DIM = 2
 # Said here, so that no test depends on a default.
@@ -93,7 +94,7 @@ def job(
     hx, hsizes, hcounts, hu = draw(pairs, unlabeled, prior, 1)
     held = HeldoutData(torch.from_numpy(hx), hsizes, hcounts, torch.from_numpy(hu)) if heldout else None
     test = torch.from_numpy(draw(pairs, unlabeled, prior, 2)[3])
-    return Job(config, method, scorer, data, held, test, torch.device("cpu"), checkpoints or Memory())
+    return Job(config, method, scorer, PartedData([data]), held, test, torch.device("cpu"), checkpoints or Memory())
 
 
 def run(work: Job) -> Outcome:

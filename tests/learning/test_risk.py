@@ -223,7 +223,11 @@ def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
 ) -> None:
     sizes, counts = (np.array(column) for column in zip(*pairs, strict=True))
     rates = counts / sizes
-    equal = {"stratified": (rates == prior).all(), "pooled": abs(rates.mean() - prior) < 1e-12}
+    equal = {
+        "stratified": (rates == prior).all(),
+        "pooled": abs(rates.mean() - prior) < 1e-12,
+        "flat": abs(counts.sum() / sizes.sum() - prior) < 1e-12,
+    }
     for mixing in MIXINGS:
         found = coefficients(sizes, counts, unlabeled, prior, mixing)
         assert (found is None) == equal[mixing]
@@ -413,6 +417,6 @@ def test_the_mean_rate_over_instances_would_bias_the_pooled_risk() -> None:
 
 @pytest.mark.parametrize("name", ["variable-n", "variable-m", "both", "opposed"])
 def test_stratified_weights_vary_no_more_than_pooled_ones(name: str) -> None:
-    stratified, pooled = (batch_risks(name, mixing, VARYING[name].prior) for mixing in MIXINGS)
+    stratified, pooled = (batch_risks(name, mixing, VARYING[name].prior) for mixing in ("stratified", "pooled"))
     for loss in LOSS_NAMES:
         assert stratified[loss].var() < pooled[loss].var() * 1.02, loss

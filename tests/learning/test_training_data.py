@@ -45,7 +45,7 @@ def training_instances(tuples: Artifact, dataset: str) -> np.ndarray:
 
 
 def test_chunks_hold_the_published_data_in_order(digits: Artifact) -> None:
-    data = training_data(digits, CONFIG)
+    (data,) = training_data(digits, CONFIG)
     loaded = [chunk.load() for chunk in data.tuple_chunks]
     x = np.concatenate([*[x for x, _, _ in loaded], *[chunk.load() for chunk in data.unlabeled_chunks]])
     assert np.array_equal(x, training_instances(digits, "digits"))
@@ -59,7 +59,7 @@ def test_chunks_hold_the_published_data_in_order(digits: Artifact) -> None:
 
 def test_the_task_lists_the_strata_of_the_training_tuples(digits: Artifact) -> None:
     task = read_task(digits)
-    sizes = np.concatenate([chunk.load()[1] for chunk in training_data(digits, CONFIG).tuple_chunks])
+    sizes = np.concatenate([chunk.load()[1] for chunk in training_data(digits, CONFIG)[0].tuple_chunks])
     assert list(task.strata) == [(n, 1, np.count_nonzero(sizes == n)) for n in (2, 3, 4)]
     assert task.unlabeled == digits.summary["unlabeled"]["train"]
 
@@ -98,14 +98,14 @@ def test_grey_pixels_are_only_scaled_unless_asked(digits: Artifact) -> None:
 )
 def test_by_default_small_data_are_seen_in_sixteen_steps(tmp_path: Path, size: int, expected: int) -> None:
     config = MakeTuplesConfig(dataset=f"gaussians:size={size},test=2", tuples=("2:1",))
-    data = training_data(make_tuples(config, tmp_path / "tuples"), CONFIG)
+    (data,) = training_data(make_tuples(config, tmp_path / "tuples"), CONFIG)
     assert data.batch_size == expected
     if expected == 109:
         assert data.epoch(1)[0] == 16
 
 
 def test_an_asked_batch_size_and_memory_are_obeyed(gaussians: Artifact) -> None:
-    data = training_data(gaussians, TrainConfig(prior=0.5, batch_size=48, memory_mb=3, seed=7))
+    (data,) = training_data(gaussians, TrainConfig(prior=0.5, batch_size=48, memory_mb=3, seed=7))
     assert (data.batch_size, data.budget_bytes, data.seed) == (48, 3 * 2**20, 7)
     assert data.instance_bytes == 12
     assert data.mean_size == 3.0
@@ -115,8 +115,8 @@ def test_training_in_windows_sees_all_data_and_learns(tmp_path: Path) -> None:
     """Data of 1.4 MB in 1 MB of memory: two windows per epoch."""
     data = MakeTuplesConfig(dataset="gaussians:dim=40,separation=4,size=7000,test=900", shard_size=200, prior=0.8)
     tuples = make_tuples(data, tmp_path / "tuples")
-    config = TrainConfig(prior=0.8, model="linear", lr=0.1, epochs=3, memory_mb=1)
-    windowed = training_data(tuples, config)
+    config = TrainConfig(prior=0.8, method="ure", model="linear", lr=0.1, epochs=3, memory_mb=1)
+    (windowed,) = training_data(tuples, config)
     assert windowed.windows == 2
     seen = torch.cat([batch.x for batch in windowed.epoch(1)[1]]).numpy()
     everything = training_instances(tuples, data.dataset)

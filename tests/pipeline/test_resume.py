@@ -19,7 +19,8 @@ KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
 EPOCHS, STEPS = 5, 6
 SAME = ("manifest.json", "model.safetensors", "history.jsonl", "scores.h5", "oracle/test-labels.h5")
 # Averaged weights, and the best epoch is not the last: all of the state that a checkpoint must carry.
-SETTINGS = ("--prior", 0.5, "--model", "mlp", "--epochs", EPOCHS, "--ema", 0.99, "--select", "best", "--lr", 0.03)
+SETTINGS = ("--method", "ure", "--prior", 0.5, "--model", "mlp", "--epochs", EPOCHS, "--ema", 0.99)
+SETTINGS += ("--select", "best", "--lr", 0.03)
 
 
 def training(tuples: Path, *more: object) -> tuple[object, ...]:
@@ -115,7 +116,7 @@ def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     asked = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
     assert launcher.run("make-tuples", *asked, "--out", tuples).code == 0
     settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
-    assert training_data(open_artifact(tuples), TrainConfig(**settings)).windows == 2
+    assert training_data(open_artifact(tuples), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
     command = ("train", "--tuples", tuples, *options)
     assert launcher.run(*command, "--out", tmp_path / "whole").code == 0

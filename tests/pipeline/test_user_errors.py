@@ -518,7 +518,7 @@ def test_pooling_several_rates_at_the_prior_exits_4_and_names_the_way_out(ntmp, 
     ended = ntmp(*training, "--mixing", "pooled", "--out", tmp_path / "r")
     assert ended.code == 4
     assert "the mean tuple rate ᾱ = 0.5 equals the prior π = 0.5\n" in ended.err
-    assert "Use --mixing stratified if the tuples have several rates" in ended.err
+    assert "Use --method ure --mixing stratified if the tuples have several rates" in ended.err
     ntmp_done(*training, "--mixing", "stratified", "--out", tmp_path / "r")
 
 

@@ -14,7 +14,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.groups import effective_gap
-from ntmp_cli.learning.method import Heldout, Method, Task, methods
+from ntmp_cli.learning.method import GradientMethod, Heldout, Task, methods
 from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks, unbiased_risk
 
 REMEMBERED = 64
@@ -29,8 +29,10 @@ class _Prepared:
 
 
 @methods.register("ure")
-class Ure(Method):
+class Ure(GradientMethod):
     """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS (SPEC 2, 3)."""
+
+    risk_settings = True
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -56,7 +58,8 @@ class Ure(Method):
 
     def _prepare(self, batch: Batch) -> _Prepared | None:
         config = self.config
-        weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, config.prior, config.mixing)
+        rate = self.task.rate if config.mixing == "flat" else None
+        weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, config.prior, config.mixing, rate)
         if weights is None:
             return None
         weight = 1.0
@@ -96,6 +99,7 @@ class Ure(Method):
             self.config.prior,
             self.config.loss,
             self.config.mixing,
+            self.task.rate if self.config.mixing == "flat" else None,
         )
 
 
@@ -103,11 +107,11 @@ def _require_identifiable(config: TrainConfig, task: Task) -> None:
     """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
     rates = [m / n for n, m, _ in task.strata]
     tuples = [k for _, _, k in task.strata]
-    if config.mixing == "pooled":
-        mean = float(np.average(rates, weights=tuples))
+    if config.mixing in ("pooled", "flat"):
+        mean = task.rate if config.mixing == "flat" else float(np.average(rates, weights=tuples))
         gap = abs(mean - config.prior)
         what = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {config.prior:.6g}"
-        hint = "Use --mixing stratified if the tuples have several rates, or another prior."
+        hint = "Use --method ure --mixing stratified if the tuples have several rates, or another prior."
     else:
         sizes = [n * k for n, _, k in task.strata]
         gap = effective_gap([*sizes, task.unlabeled], [*rates, config.prior])

@@ -1,0 +1,97 @@
+"""The count likelihood: against a double loop with autograd, as a share of a step, as an epoch beside its ceiling."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from benchmarks.epoch import make_job
+from benchmarks.fake_data import images
+from benchmarks.timing import Ratio, take_turns
+from ntmp_cli.config import MakeTuplesConfig, TrainConfig
+from ntmp_cli.data.specs import parse_spec
+from ntmp_cli.learning.counts import count_log_prob
+from ntmp_cli.learning.loop import Outcome, make_optimizer, train_epochs
+from ntmp_cli.stages.make_tuples import tuples_from_labelled
+
+TUPLES, LENGTH, POSITIVES = 4096, 32, 8
+
+
+def ratios() -> Iterator[Ratio]:
+    yield _against_a_double_loop()
+    with tempfile.TemporaryDirectory() as folder:
+        data = images("fake-mnist", 60_000, 100, (1, 28, 28))
+        config = MakeTuplesConfig(prior=0.5, heldout_share=0.0)
+        tuples = tuples_from_labelled(config, [parse_spec("3:1")], data, Path(folder) / "tuples")
+        settings = {"prior": 0.5, "epochs": 10_000, "trace_every": 0, "select": "last"}
+        yield _share_of_a_step()
+        epochs = [
+            train_epochs(make_job(tuples, TrainConfig(method=name, **settings)), Outcome())
+            for name in ("count", "supervised")
+        ]
+        ours, ceiling = take_turns(lambda: next(epochs[0]), lambda: next(epochs[1]), 5)
+        yield Ratio("epoch of count, mlp on data of MNIST's size, against supervised", ours, ceiling, 1.2)
+
+
+def _against_a_double_loop() -> Ratio:
+    z = torch.randn(TUPLES, LENGTH, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    sizes, counts = torch.full((TUPLES,), LENGTH), torch.full((TUPLES,), POSITIVES)
+
+    def ours() -> None:
+        count_log_prob(z.view(-1), sizes, counts).mean().backward()
+
+    def loop() -> None:
+        _double_loop(z, POSITIVES).mean().backward()
+
+    gap = (count_log_prob(z.view(-1), sizes, counts) - _double_loop(z, POSITIVES)).abs().max()
+    assert gap < 1e-3, "both compute the same"
+    what = f"count log-probability and gradient, {TUPLES:,} tuples of ({LENGTH},{POSITIVES}), against a double loop"
+    return Ratio(what, *take_turns(ours, loop, 15), 0.2)
+
+
+def _double_loop(z: Tensor, positives: int) -> Tensor:
+    """log P(count) by the recursion over (i, k), one tensor operation each."""
+    log_p, log_q = logsigmoid(z), logsigmoid(-z)
+    table = [z.new_zeros(len(z))] + [z.new_full((len(z),), -1e30)] * positives
+    for i in range(z.shape[1]):
+        table = [table[0] + log_q[:, i]] + [
+            torch.logaddexp(table[k] + log_q[:, i], table[k - 1] + log_p[:, i]) for k in range(1, positives + 1)
+        ]
+    return table[positives]
+
+
+def _share_of_a_step() -> Ratio:
+    """The likelihood's part of a training step of the mlp on 1,024 instances in tuples of (3,1)."""
+    from ntmp_cli.learning.models import build_scorer
+
+    ones, zeros = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+    model = build_scorer("mlp", (1, 28, 28), ones.reshape(1, 1, 1), zeros.reshape(1, 1, 1), 0)
+    optimizer = make_optimizer(model, TrainConfig(prior=0.5))
+    x, sizes, counts = torch.rand(1023, 1, 28, 28), torch.full((341,), 3), torch.ones(341, dtype=torch.int64)
+    z = model(x).detach().requires_grad_()
+
+    def likelihood() -> None:
+        count_log_prob(z, sizes, counts).mean().backward()
+
+    def step() -> None:
+        loss = -count_log_prob(model(x), sizes, counts).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    what = "count likelihood as a share of an mlp step at (3,1)"
+    return Ratio(what, *take_turns(_twenty(likelihood), _twenty(step), 9), 0.1)
+
+
+def _twenty(work: Callable[[], None]) -> Callable[[], None]:
+    def repeated() -> None:
+        for _ in range(20):
+            work()
+
+    return repeated

@@ -1,0 +1,40 @@
+"""CLIP without training (SPEC section 9): the cosine of an instance and a class prompt; nothing is fitted.
+
+With a negative prompt the score is CLIP's own log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
+prompt alone a cosine has no natural threshold; it is set where the share π of U lies above.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.clip import load_clip
+from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, Task, methods
+
+
+@methods.register("clip-mil")
+class ClipMil(FittedMethod):
+    """Cosine of frozen CLIP embeddings and class prompts; needs the extra `clip` (SPEC 9)."""
+
+    encoder = "clip"
+    normalises = False
+
+    def __init__(self, config: TrainConfig, task: Task) -> None:
+        super().__init__(config, task)
+        if not config.clip_prompts:
+            raise UsageError(
+                "clip-mil needs to be told in words what it looks for",
+                hint='For example --clip-prompt "a photo of an even digit" --clip-prompt "a photo of an odd digit".',
+            )
+
+    def fit(self, data: FitData) -> LinearFit:
+        clip = load_clip(self.config.clip_model, self.config.clip_weights)
+        words = clip.embed_text(self.config.clip_prompts).double().cpu().numpy()
+        facts = {"prompts": list(self.config.clip_prompts), "logit_scale": clip.logit_scale}
+        if len(words) == 2:
+            return LinearFit(clip.logit_scale * (words[0] - words[1]), 0.0, facts)
+        weight = clip.logit_scale * words[0]
+        cosines = np.concatenate([x @ weight for x in data.unlabeled()])
+        return LinearFit(weight, -float(np.quantile(cosines, 1 - self.config.prior)), facts)

@@ -1,0 +1,29 @@
+"""The one door through which training may see the truth: labels for the ceiling `supervised`, and for nothing else.
+
+A test names this module as the only exemption, and checks that no competitor asks for its targets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.artifacts import Artifact
+from ntmp_cli.artifacts.oracle import read_oracle
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.method import Method
+
+
+def true_targets(tuples: Artifact, method: Method) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """True labels of the training instances of tuples and of U, in stored order."""
+    if not method.ceiling:
+        raise PermissionError(f"{type(method).__name__} competes, so it must not see labels")
+    names = "oracle/train-tuples.h5", "oracle/train-unlabeled.h5"
+    present = {entry.path for entry in tuples.manifest.files}
+    if not present.issuperset(names):
+        raise UsageError(
+            f"{tuples.path}: has no true labels of its training instances, which --method supervised learns from",
+            hint="It is a ceiling for simulated tuples; use --method count on real ones.",
+        )
+    inside, outside = (read_oracle(tuples, name)["labels"].astype(np.float32) for name in names)
+    return inside, outside

@@ -1,0 +1,219 @@
+"""`ntmp train --encoder`: features are computed once, checked when used again, and can be had again from the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, WEIGHTS
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.shards import read_instances, read_tuple_shard, tuple_shard_names
+from ntmp_cli.learning.encoders import build_encoder
+from ntmp_cli.learning.models import build_scorer, predict
+
+ENCODERS = ["pca", "random", "pixels"]
+TRAINING = ("--prior", "0.5", "--epochs", "1", "--json")
+
+
+def features_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("features-*"))
+
+
+def modified(path: Path) -> dict[str, int]:
+    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in sorted(path.rglob("*"))}
+
+
+@pytest.fixture(scope="module")
+def runs(ntmp_done, tuples, tmp_path_factory) -> Path:
+    """One run per encoder, side by side: their features lie beside them."""
+    folder = tmp_path_factory.mktemp("runs")
+    for encoder in ENCODERS:
+        out = folder / encoder
+        ntmp_done("train", "--tuples", tuples, *TRAINING, "--model", "mlp", "--encoder", encoder, "--out", out)
+    return folder
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_features_are_made_once_and_used_again(encoder, ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, *TRAINING, "--model", "linear", "--encoder", encoder)
+    first = ntmp_done(*training, "--out", tmp_path / "first")
+    (features,) = features_in(tmp_path)
+    assert features.name.startswith(f"features-{encoder}-")
+    assert f"features of {tuples} by {encoder} are computed once and kept in {features}\n" in first.err
+    before, sha256 = modified(features), open_artifact(features).sha256
+    second = ntmp_done(*training, "--seed", 1, "--out", tmp_path / "second")
+    assert "computed once" not in second.err
+    assert features_in(tmp_path) == [features]
+    assert open_artifact(features).sha256 == sha256
+    assert modified(features) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [features.name, "first", "second"]
+
+
+def test_another_method_shares_the_features_and_another_folder_has_its_own(ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, *TRAINING, "--encoder", "pca")
+    ntmp_done(*training, "--method", "kmeans", "--out", tmp_path / "a" / "run")
+    (features,) = features_in(tmp_path / "a")
+    before = modified(features)
+    ntmp_done(*training, "--method", "discriminant", "--features", tmp_path / "a", "--out", tmp_path / "b" / "run")
+    assert modified(features) == before
+    assert features_in(tmp_path / "b") == []
+    ntmp_done(*training, "--method", "discriminant", "--features", tmp_path / "c", "--out", tmp_path / "b" / "again")
+    (same,) = features_in(tmp_path / "c")
+    assert open_artifact(same).sha256 == open_artifact(features).sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("test.h5", "damaged"), ("train/tuples-00000.h5", "truncated"), (ENCODER_WEIGHTS, "removed")],
+)
+def test_damaged_features_are_made_again(name, how, ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, *TRAINING, "--model", "linear", "--encoder", "pca")
+    ntmp_done(*training, "--out", tmp_path / "first")
+    (features,) = features_in(tmp_path)
+    sha256, file = open_artifact(features).sha256, features / name
+    whole = file.read_bytes()
+    if how == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(whole[:-1] + (bytes([whole[-1] ^ 1]) if how == "damaged" else b""))
+    second = ntmp_done(*training, "--out", tmp_path / "second")
+    assert f"warning: {features}/{name}: " in second.err
+    assert "; it is made again\n" in second.err
+    assert file.read_bytes() == whole
+    assert open_artifact(features).sha256 == sha256
+    open_artifact(features).verify()
+    for run in ("first", "second"):
+        assert open_artifact(tmp_path / run).sha256 == open_artifact(tmp_path / "first").sha256
+
+
+def test_features_of_other_tuples_are_not_taken_for_these(ntmp_done, tuples, tmp_path):
+    other = tmp_path / "other"
+    ntmp_done("make-tuples", "--prior", 0.5, "--num-tuples", 20, "--unlabeled-size", 30, "--seed", 9, "--out", other)
+    for number, source in enumerate((tuples, other)):
+        training = ("train", "--tuples", source, *TRAINING, "--model", "linear", "--encoder", "pixels")
+        ntmp_done(*training, "--features", tmp_path / "f", "--out", tmp_path / f"run-{number}")
+    assert len(features_in(tmp_path / "f")) == 2
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_features_are_what_the_encoder_makes_of_the_instances(encoder, runs, tuples):
+    """In the order of the tuples, with their boundaries and counts."""
+    (features,) = [open_artifact(path) for path in features_in(runs) if f"-{encoder}-" in path.name]
+    source = open_artifact(tuples)
+    network = restored(runs / encoder, encoder, features.summary["instance"]["shape"][0])
+    for split in ("train", "heldout"):
+        assert tuple_shard_names(features, split) == tuple_shard_names(source, split)
+        for name in tuple_shard_names(source, split):
+            raw, coded = read_tuple_shard(source, name), read_tuple_shard(features, name)
+            assert np.array_equal(raw.offsets, coded.offsets)
+            assert np.array_equal(raw.counts, coded.counts)
+            expected = network(torch.from_numpy(raw.instances).float() / 16)
+            assert np.allclose(coded.instances, expected.numpy(), atol=1e-5)
+    assert not any(entry.path.startswith("oracle") for entry in features.manifest.files)
+
+
+def restored(run: Path, encoder: str, dim: int) -> torch.nn.Module:
+    """The encoder from the run alone: its file of weights and its name."""
+    network = build_encoder(encoder, (1, 8, 8), seed=77, dim=dim)
+    network.load_state_dict(load_file(run / ENCODER_WEIGHTS))
+    return network
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_run_alone_scores_raw_instances_as_it_did(encoder, runs, tuples):
+    run = open_artifact(runs / encoder)
+    assert run.summary["encoder"] == encoder
+    (dim,) = run.summary["features"]["shape"]
+    assert dim == {"pca": min(100, dim), "random": 512, "pixels": 64}[encoder]
+    state = load_file(run.path / WEIGHTS)
+    scorer = build_scorer(run.summary["model"], [dim], state["factor"].numpy(), state["shift"].numpy(), seed=5)
+    scorer.load_state_dict(state)
+    raw = torch.from_numpy(read_instances(open_artifact(tuples), "test.h5")).float() / 16
+    with torch.inference_mode():
+        scores = predict(scorer, restored(run.path, encoder, dim)(raw))
+    (expected,) = read_scores(run, "test")
+    assert np.allclose(scores, expected, atol=1e-4)
+    assert np.ptp(expected) > 1e-3
+
+
+def test_a_run_with_an_encoder_can_be_evaluated_and_shows_it(ntmp_done, runs, tuples, tmp_path):
+    ended = ntmp_done("evaluate", runs / "pca", runs / "random", "--metric", "auroc", "--json", "--out", tmp_path / "e")
+    assert len(ended.json["rows"]) == 2
+    assert {row["variant"] for row in ended.json["rows"]} == {"encoder=pca", "encoder=random"}
+    training = ("train", "--tuples", tuples, *TRAINING[:-1], "--model", "mlp", "--encoder", "random")
+    assert "random, 512 numbers" in ntmp_done(*training, "--if-exists", "skip", "--out", runs / "random").out
+
+
+def test_features_can_be_inspected_but_not_trained_on(ntmp, ntmp_done, runs, tmp_path):
+    features = features_in(runs)[0]
+    shown = ntmp_done("inspect", features, "--json").json
+    assert (shown["kind"], shown["verified"]) == ("features", True)
+    assert "features" in ntmp_done("inspect", features).out
+    ended = ntmp("train", "--tuples", features, "--prior", 0.5, "--out", tmp_path / "run")
+    assert ended.code == 3
+    assert "expected kind 'tuples', found 'features'" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown encoder": (("--encoder", "pcaa"), 2, "error: unknown encoder 'pcaa'; did you mean 'pca'?\n"),
+    "unknown torchvision model": (("--encoder", "torchvision:resnet9999"), 2, "error: "),
+    "weights that are not there": (
+        ("--encoder", "torchvision:resnet18", "--encoder-weights", "/nowhere/w.pt"),
+        (2, 3),
+        "/nowhere/w.pt",
+    ),
+    "weights for what has none": (
+        ("--encoder", "pca", "--encoder-weights", "/nowhere/w.pt"),
+        2,
+        "error: encoder pca takes no weights, but got '/nowhere/w.pt'\n",
+    ),
+    "a description of CLIP that is not there": (
+        ("--encoder", "clip", "--clip-model", "/nowhere/c.json", "--clip-weights", "random"),
+        3,
+        "error: /nowhere/c.json: cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_mistake_is_one_message_and_writes_nothing(mistake, ntmp, tuples, tmp_path):
+    more, codes, message = MISTAKES[mistake]
+    ended = ntmp("train", "--tuples", tuples, "--prior", 0.5, *more, "--out", tmp_path / "run")
+    assert ended.code in (codes if isinstance(codes, tuple) else (codes,)), ended.err
+    assert message in ended.err
+    assert ended.err.count("error: ") == 1
+    assert "Traceback" not in ended.err
+    assert "internal error" not in ended.err
+    assert ended.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_of_images_refuses_vectors(ntmp, ntmp_done, tmp_path):
+    data = "gaussians:size=200,test=20"
+    ntmp_done("make-tuples", "--dataset", data, "--prior", 0.5, "--num-tuples", 9, "--out", tmp_path / "t")
+    weights = tmp_path / "w.pt"
+    torch.save({}, weights)
+    for more in (("torchvision:resnet18", "--encoder-weights", weights), ("clip", "--clip-weights", "random")):
+        ended = ntmp("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--encoder", *more, "--out", tmp_path / "r")
+        assert ended.code == 2
+        assert "needs images with 1 or 3 channels, but an instance has shape (2,)" in ended.err
+        assert ended.err.count("error: ") == 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "w.pt"]
+
+
+def test_a_file_of_weights_that_does_not_fit_is_refused(ntmp, tuples, tmp_path):
+    weights = tmp_path / "w.pt"
+    weights.write_bytes(b"not weights")
+    training = ("train", "--tuples", tuples, "--prior", 0.5, "--encoder", "torchvision:resnet18")
+    ended = ntmp(*training, "--encoder-weights", weights, "--out", tmp_path / "run")
+    assert ended.code == 3
+    assert f"error: {weights}: not a file of weights" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["w.pt"]
