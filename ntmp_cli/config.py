@@ -136,6 +136,9 @@ class TrainConfig(Settings):
     warmup: Literal["risk", "discriminant", "none"] = Field(
         "risk", description="What leads `count` off its plateau: the unbiased risk, the closed form, or nothing."
     )
+    self_training: float = Field(
+        1.0, ge=0, description="Weight in `count` of what the averaged network believes of unlabeled instances; 0: off."
+    )
     entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
     clip_model: str = Field("ViT-B-32", description="CLIP of clip-mil: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")

@@ -114,9 +114,13 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
             rate = config.lr * schedule(config.schedule, progress)
             for group in optimizer.param_groups:
                 group["lr"] = rate
+            x = _on_device(batch.x, job.device)
             with torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-                scores = forward(_on_device(batch.x, job.device))
-            loss, parts = method.loss(together.gather(scores.float()), prepared)
+                scores = forward(x).float()
+                if method.wants_teacher(progress):
+                    teacher = average.scores(x, scores, batch.tuple_instances)
+                    prepared = method.taught(prepared, together.gather(teacher))
+            loss, parts = method.loss(together.gather(scores), prepared)
             optimizer.zero_grad(set_to_none=True)
             # Gradients of several processes are averaged, but each knows only its own share of their sum.
             (loss * together.size if together.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
@@ -182,6 +186,15 @@ class WeightAverage:
         self._averaged = [a for a, b in pairs if a.is_floating_point()]
         self._current = [b for a, b in pairs if a.is_floating_point()]
         self._counters = [(a, b) for a, b in pairs if not a.is_floating_point()]
+
+    def scores(self, x: Tensor, current: Tensor, skip: int) -> Tensor:
+        """Scores of a batch but for its first `skip` instances, which are 0; without averaging the current ones."""
+        if self.decay == 0:
+            return current.detach()
+        self.model.eval()
+        with torch.no_grad():
+            later: Tensor = self.model(x[skip:]).float()
+        return torch.cat([later.new_zeros(skip), later])
 
     def update(self) -> None:
         if self.decay == 0:

@@ -113,6 +113,14 @@ class GradientMethod(Method):
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         """An epoch's telemetry, one row per step, as fields of its history record."""
 
+    def wants_teacher(self, progress: float) -> bool:
+        """Whether to learn from the averaged network's scores of U at this share of training."""
+        return False
+
+    def taught(self, prepared: Any, teacher: Tensor) -> Any:
+        """`prepared` with the teacher's scores of the batch; those of tuple instances are not computed and 0."""
+        return prepared
+
     def mirror_centre(self, heldout: Heldout, progress: float) -> float | None:
         """Where to mirror the scores if the network has learned the classes exchanged; None if it has not."""
         return None

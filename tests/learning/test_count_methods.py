@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log, log1p
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import norm
 
 from ntmp_cli.artifacts.oracle import read_test_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.methods.count import looks_mirrored
+from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.loop import WeightAverage
+from ntmp_cli.learning.method import Task, methods
+from ntmp_cli.learning.methods.count import believed_loss, looks_mirrored
+from ntmp_cli.learning.models import build_scorer, predict
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
 
@@ -73,3 +78,63 @@ def test_the_mirror_is_seen_in_the_likelihood_alone(n: int, m: int) -> None:
     sizes, counts = np.full(400, n), np.full(400, m)
     assert not looks_mirrored(z, sizes, counts)
     assert looks_mirrored(-z, sizes, counts)
+
+
+# Learning from U what the averaged network believes.
+
+
+def test_a_belief_weighs_as_much_as_it_is_sure() -> None:
+    scores = torch.tensor([0.3, -1.0, 2.0, 0.5], requires_grad=True)
+    teacher = torch.tensor([4.0, 1.5, -0.2, 0.0])
+    p = [1 / (1 + exp(-t)) for t in teacher.tolist()]
+    labels = [1, 1, 0, 0]
+    each = [log1p(exp(-s)) if y else log1p(exp(s)) for s, y in zip(scores.tolist(), labels, strict=True)]
+    expected = sum(abs(2 * q - 1) * e for q, e in zip(p, each, strict=True)) / 4
+    loss = believed_loss(scores, teacher)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-6)
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad[3] == 0  # an undecided teacher says nothing
+    assert (scores.grad[:3].sign() == torch.tensor([-1.0, -1.0, 1.0])).all()
+
+
+def test_the_teacher_is_heard_from_a_fifth_of_training_on_unless_it_is_turned_off() -> None:
+    task = Task([(3, 1, 20)], 30)
+    count = methods.get("count")(TrainConfig(prior=0.5), task)
+    silent = methods.get("count")(TrainConfig(prior=0.5, self_training=0), task)
+    assert [count.wants_teacher(p) for p in (0, 0.2, 0.21, 0.5, 1)] == [False, False, True, True, True]
+    assert not any(silent.wants_teacher(p) for p in (0, 0.5, 1))
+    batch = Batch(torch.zeros(8, 1), np.array([3, 2]), np.array([1, 1]), 5, 3)
+    assert [count.prepare(batch, p).lesson_weight for p in (0.2, 0.35, 0.5, 0.9)] == pytest.approx([0, 0.5, 1, 1])
+
+
+def test_only_unlabeled_instances_are_taught() -> None:
+    count = methods.get("count")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30))
+    batch = Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3)
+    prepared = count.prepare(batch, 0.9)
+    scores = torch.tensor([0.1, 0.4, -0.3, 1.0, -2.0, 0.2])
+    plain, _ = count.loss(scores, prepared)
+    teacher = torch.tensor([9.0, 9.0, 9.0, 2.0, -1.0, 3.0])
+    taught, told = count.loss(scores, count.taught(prepared, teacher))
+    lesson = believed_loss(scores[3:], teacher[3:])
+    assert float(taught - plain) == pytest.approx(float(lesson), rel=1e-5)
+    assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(lesson), rel=1e-6)
+
+
+def test_the_averaged_network_scores_what_it_is_asked_for() -> None:
+    model = build_scorer("mlp", (4,), np.ones(4, dtype=np.float32), np.zeros(4, dtype=np.float32), 0)
+    average = WeightAverage(model, 0.9)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05)
+    x = torch.randn(7, 4)
+    found = average.scores(x, model(x), 3)
+    assert found[:3].tolist() == [0, 0, 0]
+    assert np.allclose(found[3:].numpy(), predict(average.model, x[3:]), atol=1e-6)
+    assert not np.allclose(found[3:].numpy(), predict(model, x[3:]), atol=1e-3)
+    assert not found.requires_grad
+    assert model.training
+    current = model(x)
+    alone = WeightAverage(model, 0.0).scores(x, current, 3)
+    assert torch.equal(alone, current.detach())
+    assert model.training

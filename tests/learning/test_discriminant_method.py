@@ -143,7 +143,7 @@ def test_count_ends_on_the_right_side_after_every_warm_up(tmp_path: Path, spec: 
     assert auc(run) > 0.95
     history = read_json_lines(run, HISTORY)
     if warmup == "discriminant":
-        assert history[0]["teacher"] > 0
+        assert history[0]["closed_form"] > 0
         assert not any("mirrored" in record for record in history)
 
 

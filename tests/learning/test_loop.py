@@ -578,3 +578,42 @@ def test_two_strata_around_the_prior_are_accepted_when_stratified() -> None:
 )
 def test_a_method_is_named_by_its_clamp(settings: dict[str, Any], label: str) -> None:
     assert methods.get("ure").label(TrainConfig(prior=0.5, **settings)) == label
+
+
+# Gradients and arithmetic.
+
+
+def test_a_gradient_longer_than_the_limit_is_shortened_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+
+    def recording(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+        optimizer = make_optimizer(model, config)
+        step: Callable[..., Any] = optimizer.step
+
+        def recorded(*args: Any) -> Any:
+            norms.append(float(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()))
+            return step(*args)
+
+        optimizer.step = recorded  # type: ignore[method-assign]
+        return optimizer
+
+    monkeypatch.setattr(loop, "make_optimizer", recording)
+    run(job(epochs=1))
+    free = list(norms)
+    limit = sorted(free)[len(free) // 2]
+    norms.clear()
+    run(job(epochs=1, grad_clip=limit))
+    assert max(free) > limit * 1.01
+    assert max(norms) <= limit * (1 + 1e-5)
+    # Up to the first step that is shortened both runs are the same.
+    first = next(i for i, norm in enumerate(free) if norm > limit)
+    assert norms[:first] == pytest.approx(free[:first], rel=1e-4)
+    assert norms[first] == pytest.approx(limit, rel=1e-4)
+
+
+def test_half_precision_is_close_to_single_but_not_the_same() -> None:
+    single, half = (run(job(epochs=2, model="mlp", precision=name)) for name in ("float32", "bfloat16"))
+    losses = [[record.fields["loss"] for record in outcome.records] for outcome in (single, half)]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], abs=0.05)
+    assert all(value.dtype != torch.bfloat16 for value in half.weights.values())

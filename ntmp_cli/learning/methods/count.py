@@ -30,7 +30,9 @@ class _Prepared:
     tuple_instances: int
     weight: float = 0.0
     risk: tuple[Tensor, Tensor] | None = None
+    closed_form: Tensor | None = None
     teacher: Tensor | None = None
+    lesson_weight: float = 0.0
 
 
 @methods.register("count-plain")
@@ -70,7 +72,8 @@ class Count(CountPlain):
     The likelihood alone has a mirrored local optimum and a plateau at constant scores. `--warmup` leads off both: the
     class-clamped unbiased risk, or the probabilities of the closed form, have a first-order signal and one side. Their
     sum with the likelihood starts, the likelihood ends: the weight of the start falls from 1 to 0 over the first half
-    of training. Without a start, or where every rate equals π, held-out data decide whether to mirror the network.
+    of training. Without a start, or where every rate equals π, held-out data decide whether to mirror the network. From
+    a fifth of training on, the averaged network's labels of unlabeled instances are learned too (`--self-training`).
     """
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
@@ -84,9 +87,11 @@ class Count(CountPlain):
         return "discriminant" if self.config.warmup == "discriminant" else "none"
 
     def prepare(self, batch: Batch, progress: float) -> Any:
-        plain, weight = super().prepare(batch, progress), max(0.0, 1 - 2 * progress)
+        lesson = self.config.self_training * self._lesson_share(progress)
+        plain = replace(super().prepare(batch, progress), lesson_weight=lesson)
+        weight = max(0.0, 1 - 2 * progress)
         if self.config.warmup == "discriminant":
-            return replace(plain, weight=weight, teacher=batch.targets)
+            return replace(plain, weight=weight, closed_form=batch.targets)
         if self.config.warmup == "risk" and self._risk_exists:
             weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, self.config.prior)
             if weights is not None:
@@ -94,22 +99,39 @@ class Count(CountPlain):
                 return replace(plain, weight=weight, risk=(plus, minus))
         return plain
 
+    def _lesson_share(self, progress: float) -> float:
+        """0 until a fifth of training, so that its side is settled before a network believes itself; 1 from half on."""
+        return min(1.0, max(0.0, (progress - 0.2) / 0.3))
+
+    def wants_teacher(self, progress: float) -> bool:
+        return self.config.self_training * self._lesson_share(progress) > 0
+
+    def taught(self, prepared: Any, teacher: Tensor) -> Any:
+        return replace(prepared, teacher=teacher)
+
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        nll, nothing = self.nll(scores, prepared), scores.new_zeros(2)
+        loss = nll = self.nll(scores, prepared)
+        first = second = lesson = scores.new_zeros(())
         if prepared.risk is not None:
             plus, minus = (weights.to(scores.device) for weights in prepared.risk)
             parts = partial_risks(scores, plus, minus, prepared.tuple_instances, "sigmoid", "class")
-            return nll + prepared.weight * clamped(parts, "relu"), torch.cat([nll.detach()[None], parts.detach()])
-        if prepared.teacher is not None and prepared.weight > 0:
-            lesson = binary_cross_entropy_with_logits(scores, prepared.teacher.to(scores.device))
-            return nll + prepared.weight * lesson, torch.stack([nll, lesson, nothing[0]]).detach()
-        return nll, torch.cat([nll.detach()[None], nothing])
+            loss = loss + prepared.weight * clamped(parts, "relu")
+            first, second = parts[0], parts[1]
+        if prepared.closed_form is not None and prepared.weight > 0:
+            first = binary_cross_entropy_with_logits(scores, prepared.closed_form.to(scores.device))
+            loss = loss + prepared.weight * first
+        if prepared.teacher is not None:
+            start = prepared.tuple_instances
+            lesson = believed_loss(scores[start:], prepared.teacher[start:])
+            loss = loss + prepared.lesson_weight * lesson
+        return loss, torch.stack([nll, first, second, lesson]).detach()
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
-        nll, first, second = telemetry.mean(axis=0).tolist()
+        nll, first, second, lesson = telemetry.mean(axis=0).tolist()
+        told = {"nll": nll, "self_training": lesson}
         if self.config.warmup == "discriminant":
-            return {"nll": nll, "teacher": first}
-        return {"nll": nll, "parts": {"positive": first, "negative": second}}
+            return {**told, "closed_form": first}
+        return {**told, "parts": {"positive": first, "negative": second}}
 
     def mirror_centre(self, heldout: Heldout, progress: float) -> float | None:
         """Whether held-out data say that the classes are exchanged; asked only where the start cannot orient."""
@@ -123,6 +145,12 @@ class Count(CountPlain):
         else:
             mirrored = looks_mirrored(heldout.tuple_scores - self.shift, heldout.sizes, heldout.counts)
         return self.shift if mirrored else None
+
+
+def believed_loss(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Cross-entropy with the teacher's labels, each weighed by how sure the teacher is, |2σ − 1|."""
+    each = binary_cross_entropy_with_logits(scores, (teacher > 0).to(scores.dtype), reduction="none")
+    return (each * (2 * teacher.sigmoid() - 1).abs()).mean()
 
 
 def orientation_z(heldout: Heldout) -> float:

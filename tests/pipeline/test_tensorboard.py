@@ -1,0 +1,54 @@
+"""--tensorboard writes what the history says, and nothing is lost without the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.jsonlines import read_json_lines
+from ntmp_cli.artifacts.layout import HISTORY
+
+TUPLES = ("make-tuples", "--dataset", "digits", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
+TRAINING = ("train", "--prior", 0.5, "--model", "linear", "--epochs", 3, "--clamp", "abs")
+
+
+@pytest.fixture
+def tuples(ntmp_done, tmp_path: Path) -> Path:
+    ntmp_done(*TUPLES, "--out", tmp_path / "tuples")
+    return tmp_path / "tuples"
+
+
+def test_events_hold_the_history_of_the_run(ntmp_done, tuples: Path, tmp_path: Path) -> None:
+    ntmp_done(*TRAINING, "--tuples", tuples, "--tensorboard", tmp_path / "events", "--out", tmp_path / "run")
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    history = read_json_lines(open_artifact(tmp_path / "run", "run"), HISTORY)
+    for key in ("loss", "heldout_risk", "parts/positive", "negative_rate/negative", "lr"):
+        group, _, part = key.partition("/")
+        expected = [record[group][part] if part else record[group] for record in history]
+        found = events.Scalars(key)
+        assert [event.step for event in found] == [1, 2, 3]
+        assert [event.value for event in found] == pytest.approx(expected, rel=1e-6)
+    assert all(event.value > 0 for event in events.Scalars("instances_per_second"))
+
+
+def test_the_run_is_the_same_with_and_without(ntmp_done, tuples: Path, tmp_path: Path) -> None:
+    plain = ntmp_done(*TRAINING, "--tuples", tuples, "--out", tmp_path / "a", "--json").json
+    watched = ntmp_done(
+        *TRAINING, "--tuples", tuples, "--out", tmp_path / "b", "--tensorboard", tmp_path / "events", "--json"
+    ).json
+    assert plain["manifest_sha256"] == watched["manifest_sha256"]
+
+
+def test_without_the_package_one_message_says_how_to_get_it(
+    ntmp, tuples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    ended = ntmp(*TRAINING, "--tuples", tuples, "--tensorboard", tmp_path / "events", "--out", tmp_path / "run")
+    assert ended.code == 2
+    assert ended.err == "error: --tensorboard needs the package tensorboard\npip install 'ntmp[tensorboard]'\n"
+    assert not (tmp_path / "run").exists()
