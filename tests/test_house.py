@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
 ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting")
 HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
-KINDS = ("datasets", "methods", "models", "metrics", "priors")
+KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors")
 COMMANDS = sorted(str(info.name) for info in app.registered_commands)
 
 

@@ -21,6 +21,12 @@ def model_names() -> list[str]:
     return models.names()
 
 
+def encoder_names() -> list[str]:
+    from ntmp_cli.learning.encoders import encoders
+
+    return encoders.names()
+
+
 def metric_names() -> list[str]:
     from ntmp_cli.evaluation.metrics import metrics
 

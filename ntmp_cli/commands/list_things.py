@@ -9,11 +9,13 @@ import typer
 from ntmp_cli.commands.options import Json
 from ntmp_cli.commands.show import show
 
-Kind = Annotated[Literal["datasets", "methods", "models", "metrics", "priors"], typer.Argument(help="What to list.")]
+Kind = Annotated[
+    Literal["datasets", "methods", "models", "encoders", "metrics", "priors"], typer.Argument(help="What to list.")
+]
 
 
 def command(kind: Kind, json: Json = False) -> None:
-    """List what can be chosen by name: data sets, methods, models, metrics, prior estimators.
+    """List what can be chosen by name: data sets, methods, models, encoders, metrics, prior estimators.
 
     Example: ntmp list methods
     """

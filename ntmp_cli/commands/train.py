@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import method_names, model_names
+from ntmp_cli.commands.choices import encoder_names, method_names, model_names
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import TrainConfig
@@ -32,7 +32,7 @@ TensorBoard = Annotated[
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
 
 
-@with_config(TrainConfig, complete={"method": method_names, "model": model_names})
+@with_config(TrainConfig, complete={"method": method_names, "model": model_names, "encoder": encoder_names})
 def command(
     config: TrainConfig,
     tuples: Tuples,

@@ -20,6 +20,10 @@ def registry_of(kind: str) -> Registry[Any]:
         from ntmp_cli.learning.models import models
 
         return models
+    if kind == "encoders":
+        from ntmp_cli.learning.encoders import encoders
+
+        return encoders
     if kind == "metrics":
         from ntmp_cli.evaluation.metrics import metrics
 
