@@ -14,7 +14,7 @@ import typer
 from ntmp_cli import __version__
 from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
 from ntmp_cli.commands.progress import is_first_process
-from ntmp_cli.errors import NotIdentifiableError, NtmpError, UsageError
+from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 
 app = typer.Typer(
     name="ntmp",
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except NtmpError as error:
-        if isinstance(error, UsageError | NotIdentifiableError) and not is_first_process():
+        if isinstance(error, UsageError | NotIdentifiableError | InterruptedRunError) and not is_first_process():
             return error.exit_code  # the same for all processes of a training: the first one says it
         return _fail(error.message, error.hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -21,22 +21,25 @@ Resume = Literal["no", "yes", "if-same"]
 class CheckpointStore:
     """`.OUT.checkpoint/state.pt`, replaced atomically and tied to one plan."""
 
-    def __init__(self, out: Path, plan: Plan, *, resume: Resume, every_seconds: float) -> None:
+    def __init__(self, out: Path, plan: Plan, *, resume: Resume, every_seconds: float, writes: bool = True) -> None:
         out = linked_output(out)
         self.folder = out.parent / f".{out.name}.checkpoint"
         self._file = self.folder / "state.pt"
         self._plan = hashlib.sha256(canonical_json(asdict(plan))).hexdigest()
         self._resume = resume
         self._every = every_seconds
+        self._writes = writes  # of several processes that train together only one does; all go on from what it wrote
         self._last = time.monotonic()
 
     def exists(self) -> bool:
         return self._file.is_file()
 
     def due(self) -> bool:
-        return time.monotonic() - self._last >= self._every
+        return self._writes and time.monotonic() - self._last >= self._every
 
     def save(self, state: dict[str, Any]) -> None:
+        if not self._writes:
+            return
         import torch
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,4 +74,6 @@ class CheckpointStore:
         return dict(state)
 
     def remove(self) -> None:
+        if not self._writes:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -119,6 +119,11 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
         dist.destroy_process_group()
 
 
+def is_first_process() -> bool:
+    """The one that writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def number_of_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 

@@ -44,7 +44,7 @@ from ntmp_cli.learning.loop import (
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
-from ntmp_cli.learning.processes import OneProcess, number_of_processes, process_group
+from ntmp_cli.learning.processes import OneProcess, is_first_process, number_of_processes, process_group
 from ntmp_cli.stages.features import encode_tuples
 from ntmp_cli.stages.teacher import discriminant_targets, fit_data
 from ntmp_cli.stages.training_data import (
@@ -88,7 +88,7 @@ def train(
     kind = methods.get(config.method)
     config = config.model_copy(update={"parts": _parts(config)})
     plan = Plan("run", config.model_dump(mode="json"), config.seed, (describe_input(tuples),))
-    store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds)
+    store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
         return kept

@@ -162,3 +162,14 @@ def test_removing_takes_the_whole_folder(tmp_path):
     checkpoints.remove()
     assert list(tmp_path.iterdir()) == []
     checkpoints.remove()
+
+
+def test_of_several_processes_one_writes_and_all_go_on_from_it(tmp_path):
+    writer = store(tmp_path / "run")
+    other = CheckpointStore(tmp_path / "run", PLAN, resume="yes", every_seconds=0.0, writes=False)
+    other.save({"epoch": 1})
+    assert not other.exists()
+    assert (writer.due(), other.due()) == (True, False)
+    writer.save({"epoch": 2})
+    other.remove()
+    assert other.load() == {"epoch": 2}
