@@ -22,6 +22,10 @@ Mixing = Literal["stratified", "pooled", "flat"]
 MarginPolicy = Literal["downweight", "skip", "off"]
 # Settings that only the unbiased risk has: they name the method where nothing else does.
 RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
+# Settings that mean something to some methods only.
+SPECIAL_SETTINGS = RISK_SETTINGS | {
+    *("warmup", "self_training", "count_noise", "entropy_weight", "clip_model", "clip_weights", "clip_prompts"),
+}
 
 
 class Settings(BaseModel):
@@ -112,7 +116,7 @@ class TrainConfig(Settings):
         None,
         ge=2,
         description="Instances per step, tuples and unlabeled together. "
-        "Default: 1024, less on small data so that an epoch has 16 steps.",
+        "Default: 1024, 256 for the count likelihood; less on small data so that an epoch has 16 steps.",
     )
     loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
     clamp: Clamp = Field("relu", description="Correction f of the partial risks.")
@@ -135,6 +139,9 @@ class TrainConfig(Settings):
     )
     warmup: Literal["risk", "discriminant", "none"] = Field(
         "risk", description="What leads `count` off its plateau: the unbiased risk, the closed form, or nothing."
+    )
+    count_noise: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a recorded count is off by one, for `count` and `count-plain`."
     )
     self_training: float = Field(
         1.0, ge=0, description="Weight in `count` of what the averaged network believes of unlabeled instances; 0: off."

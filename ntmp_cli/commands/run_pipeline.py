@@ -11,6 +11,7 @@ import typer
 from ntmp_cli.commands.options import DataRoot, Json, Out
 from ntmp_cli.commands.show import show
 from ntmp_cli.config import PipelineConfig, load
+from ntmp_cli.errors import UsageError
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of the study.", show_default=False)]
 Overrides = Annotated[
@@ -38,8 +39,13 @@ def command(
     """
     from ntmp_cli.commands.progress import watching
     from ntmp_cli.commands.views import pipeline_view
+    from ntmp_cli.learning.processes import number_of_processes
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
 
+    if number_of_processes() > 1:
+        raise UsageError(
+            "`ntmp run` walks the stages in one process", hint="Share a single training: torchrun -m ntmp_cli train …"
+        )
     study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
     steps = []
     for step in run_pipeline(study, out, data_root=data_root, download=download, device=device, watching=watching):

@@ -67,11 +67,12 @@ def run_view(console: Console, run: Artifact, history: Sequence[Mapping[str, Any
         "method": facts["method"],
         "trained on": f"{facts['dataset']} {facts['tuples']}, prior {facts['prior']:g}",
         "model": f"{facts['model']}, {facts['parameters']:,} parameters",
-        **({"features": f"{facts['encoder']}, {facts['features']['shape'][0]} numbers"} if facts["encoder"] else {}),
         "epoch kept": f"{facts['selected_epoch']} of {facts['epochs']}",
         "training loss": "none, computed at once" if last["loss"] is None else f"{last['loss']:.5f}",
         "held-out risk": "none" if risk is None else f"{risk:.5f} (label-free)",
     }
+    if facts.get("encoder"):
+        shown["features"] = f"{facts['encoder']}, {facts['features']['shape'][0]} numbers"
     if "negative_rate" in last:
         shown["parts below 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
     _pairs(console, shown)

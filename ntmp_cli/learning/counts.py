@@ -47,18 +47,21 @@ class _CountLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> Tensor:
         log_prob, posterior = _sweep(scores, sizes, counts, flip_rate)
-        ctx.save_for_backward(posterior - scores.double().sigmoid(), sizes)
+        ctx.save_for_backward(posterior - scores.to(posterior.dtype).sigmoid(), sizes)
         return log_prob.to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         slope, sizes = ctx.saved_tensors
-        return (grad.double().repeat_interleave(sizes) * slope).to(grad.dtype), None, None, None
+        return (grad.to(slope.dtype).repeat_interleave(sizes) * slope).to(grad.dtype), None, None, None
 
 
 def _sweep(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> tuple[Tensor, Tensor]:
     """Log-probability per tuple and posterior per instance, in double."""
+    if scores.device.type == "mps":  # Apple's GPUs have no doubles
+        found = _sweep(scores.cpu(), sizes.cpu(), counts.cpu(), flip_rate)
+        return found[0].float().to(scores.device), found[1].float().to(scores.device)
     z = scores.double()
     lengths: list[int] = torch.unique(sizes).tolist()
     if len(lengths) == 1:

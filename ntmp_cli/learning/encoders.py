@@ -189,8 +189,8 @@ class RandomProjection(Encoder):
 class PrincipalComponents(Encoder):
     """(x − mean)V / σ₁: centred projections, all divided by the spread σ₁ of the first component.
 
-    One common scale makes the values O(1). It is not whitening, which would blow up the last
-    components, mostly noise, to the size of the first.
+    One common scale makes the values O(1). It is not whitening, which would blow up the last components, mostly
+    noise, to the size of the first; `--normalize none` keeps it so, the default standardises every component.
     """
 
     mean: Tensor

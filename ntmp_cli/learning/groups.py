@@ -50,6 +50,13 @@ def class_weights(sizes: ArrayLike, rates: ArrayLike) -> tuple[Floats, Floats]:
     return n * (1 / total + (1 - centre) * away / spread), n * (1 / total - centre * away / spread)
 
 
+def normalised_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
+    """√D/S₀ over its value for a gap of one, the last group being U: with one stratum it is |α − π| itself."""
+    n = np.asarray(sizes, dtype=np.float64)
+    share = n[-1] / n.sum()
+    return effective_gap(sizes, rates) / float(np.sqrt(share * (1 - share)))
+
+
 def effective_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
     """√D/S₀: the spread of rates over all instances; generalises |π − α| and is 0 iff not identifiable."""
     s0, _, _, d = moments(sizes, rates)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import cos, pi
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
@@ -20,6 +22,7 @@ from ntmp_cli.learning.method import GradientMethod, Heldout
 from ntmp_cli.learning.models import Scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
+from ntmp_cli.randomness import stream
 
 State = dict[str, Any]
 
@@ -70,6 +73,8 @@ class Job:
     device: torch.device
     checkpoints: Checkpoints
     processes: OneProcess = field(default_factory=OneProcess)
+    # Who says which class is which where the method itself cannot: held-out data, or training data if there are none.
+    asked: HeldoutData | None = None
     stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, int, int, Tensor], None] = lambda epoch, step, steps, loss: None
 
@@ -115,7 +120,10 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             x = _on_device(batch.x, job.device)
-            with torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            with (
+                _own_randomness(model, config.seed, epoch, step, together.rank),
+                torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
+            ):
                 scores = forward(x).float()
                 if method.wants_teacher(progress):
                     teacher = average.scores(x, scores, batch.tuple_instances)
@@ -135,12 +143,12 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         seconds = time.perf_counter() - started
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
-        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
-        centre = together.agree(None if scored is None else method.mirror_centre(scored, epoch / config.epochs))
+        asked = None if job.asked is None else method.mirror_centre(score_heldout(average.model, job.asked))
+        centre = together.agree(asked)
         if centre is not None:
             _mirror(model, average, optimizer, centre)
             fields["mirrored"] = True
-            scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
+        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
         fields["heldout_risk"] = together.agree(None if scored is None else method.heldout_risk(scored))
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
@@ -155,6 +163,22 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
 def _on_device(x: Tensor, device: torch.device) -> Tensor:
     """Pinned memory lets the copy to a GPU run beside the computation before it."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
+@contextmanager
+def _own_randomness(model: nn.Module, *purpose: int) -> Iterator[None]:
+    """Dropout and its like draw from the seed and the step, so that a run can be repeated and resumed."""
+    if not any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules()):
+        yield
+        return
+    seed, *rest = purpose
+    with torch.random.fork_rng():
+        torch.manual_seed(int(stream(seed, "dropout", *rest).integers(2**62)))
+        yield
+
+
+def _drops_depth(layer: nn.Module) -> bool:
+    return type(layer).__name__ == "StochasticDepth"
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -238,10 +262,10 @@ def _epoch_fields(job: Job, epoch: int, steps: int, losses: list[Tensor], teleme
             f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ = {job.config.margin} and were skipped",
             hint="Use --margin-policy downweight or off, a smaller --margin, or tuples of another rate.",
         )
-    loss = float(torch.stack(losses).double().mean())
+    loss = float(torch.stack(losses).cpu().double().mean())
     if not np.isfinite(loss):
         raise NotIdentifiableError(f"the loss became {loss} in epoch {epoch}", hint=DIVERGED)
-    rows = torch.stack(telemetry).double().cpu().numpy()
+    rows = torch.stack(telemetry).cpu().double().numpy()
     rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
     return {
         "epoch": epoch,

@@ -56,8 +56,8 @@ class Method(ABC):
 
     ceiling = False
     """Whether it sees true labels: then it is the bar, never a competitor."""
-    risk_settings = False
-    """Whether it minimises the unbiased risk, so that clamp, loss and margin mean something to it."""
+    uses: frozenset[str] = frozenset()
+    """Settings beyond those of training itself that mean something to it."""
     encoder: str | None = None
     """The frozen encoder that the method cannot do without, or None."""
     normalises = True
@@ -121,7 +121,11 @@ class GradientMethod(Method):
         """`prepared` with the teacher's scores of the batch; those of tuple instances are not computed and 0."""
         return prepared
 
-    def mirror_centre(self, heldout: Heldout, progress: float) -> float | None:
+    def oriented_by_data(self) -> bool:
+        """Whether nothing but scores of tuples and U can say which class is which."""
+        return False
+
+    def mirror_centre(self, heldout: Heldout) -> float | None:
         """Where to mirror the scores if the network has learned the classes exchanged; None if it has not."""
         return None
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.parts import in_order, joined
 
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 # Rank 0 scores held-out and test data and writes while the others wait.
 PATIENCE = timedelta(hours=6)
+OTHER_FAILED = "another process of this training failed; its message says why"
+# What gloo and NCCL say when a peer is gone.
+LOST = ("Connection closed", "Connection reset", "gloo", "NCCL")
 
 
 class OneProcess:
@@ -102,7 +105,7 @@ class ManyProcesses(OneProcess):
         try:
             dist.broadcast_object_list(said, src=0)
         except RuntimeError:
-            raise ArtifactError("another process of this training failed; its message says why") from None
+            raise ArtifactError(OTHER_FAILED) from None
         return said[0]
 
 
@@ -112,9 +115,21 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
     if number_of_processes() == 1:
         yield OneProcess()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"WORLD_SIZE is {number_of_processes()}, but the processes cannot find each other: {error}",
+            hint="Start them with torchrun, or unset WORLD_SIZE.",
+        ) from None
     try:
         yield ManyProcesses()
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in LOST):
+            raise
+        raise ArtifactError(OTHER_FAILED) from None
     finally:
         dist.destroy_process_group()
 
@@ -158,6 +173,7 @@ class SynchronisedBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.running_mean is None or self.running_var is None:
             return super().forward(input)
+        asked, input = input.dtype, input.float() if input.dtype == torch.bfloat16 else input
         axes, channels = [0, *range(2, input.dim())], input.shape[1]
         view = (1, -1, *[1] * (input.dim() - 2))
         count = input.new_full((1,), input.numel() / channels)
@@ -174,7 +190,7 @@ class SynchronisedBatchNorm(_BatchNorm):
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked += 1
         out = away * torch.rsqrt(variance + self.eps).view(view)
-        return out * self.weight.view(view) + self.bias.view(view) if self.affine else out
+        return (out * self.weight.view(view) + self.bias.view(view) if self.affine else out).to(asked)
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:

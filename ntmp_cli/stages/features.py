@@ -40,8 +40,8 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
     weights = config.clip_weights if encoder == "clip" else config.encoder_weights
     settings = {
         "encoder": encoder,
-        "weights": _identity(weights),
-        "clip_model": _identity(config.clip_model) if encoder == "clip" else None,
+        "weights": file_identity(weights),
+        "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
     }
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),))
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
@@ -68,7 +68,7 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
     return open_artifact(out)
 
 
-def _identity(name: str | None) -> str | None:
+def file_identity(name: str | None) -> str | None:
     """A file is known by its content, so that no path of this machine enters a manifest."""
     if name is not None and Path(name).is_file():
         return f"sha256:{sha256_file(Path(name))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from scipy.special import expit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.errors import InterruptedRunError
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.method import FitData
@@ -20,12 +19,10 @@ from ntmp_cli.learning.models import Scorer, build_scorer
 from ntmp_cli.stages.training_data import InstanceTargets, input_normalisation, read_task, training_data
 
 
-def fit_data(data: TrainingData, scorer: Scorer, stop: Callable[[], bool] = lambda: False) -> FitData:
+def fit_data(data: TrainingData, scorer: Scorer) -> FitData:
     """Chunks of training data as the scorer's network sees them, flattened."""
 
     def inputs(raw: NDArray[np.generic]) -> NDArray[np.float32]:
-        if stop():
-            raise InterruptedRunError("interrupted; nothing was written", hint="Repeat the command.")
         return np.ascontiguousarray(scorer.inputs(torch.from_numpy(raw)).flatten(1).numpy())
 
     def tuples() -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
-from ntmp_cli.config import RISK_SETTINGS, TrainConfig
+from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.batches import TrainingData
@@ -45,7 +46,7 @@ from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, metho
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess, is_first_process, number_of_processes, process_group
-from ntmp_cli.stages.features import encode_tuples
+from ntmp_cli.stages.features import encode_tuples, file_identity
 from ntmp_cli.stages.teacher import discriminant_targets, fit_data
 from ntmp_cli.stages.training_data import (
     InstanceTargets,
@@ -53,6 +54,7 @@ from ntmp_cli.stages.training_data import (
     input_normalisation,
     read_task,
     read_test_instances,
+    some_training_data,
     training_data,
 )
 from ntmp_cli.stages.true_labels import true_targets
@@ -87,7 +89,9 @@ def train(
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
     config = config.model_copy(update={"parts": _parts(config)})
-    plan = Plan("run", config.model_dump(mode="json"), config.seed, (describe_input(tuples),))
+    settings = config.model_dump(mode="json")
+    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
+    plan = Plan("run", {**settings, **files}, config.seed, (describe_input(tuples),))
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
@@ -101,16 +105,16 @@ def train(
     _warn_of_other_prior(config, tuples)
     _warn_of_unused(config, method)
     chosen = choose_device(device)
-    with process_group(chosen) as processes, stop_requested() as stop:
+    with process_group(chosen) as processes:
         source = _source(tuples, method.encoder or config.encoder, config, features or out.parent, chosen, processes)
+        batch_size: int | None = None
         if isinstance(method, GradientMethod):
             job = _assemble(config, method, tuples, source, chosen, store, processes)
-            job.stop = stop
-            model, outcome = _run(job, watcher)
-            batch_size: int | None = job.data.batch_size
+            batch_size = job.data.batch_size
+            with stop_requested() as job.stop:
+                model, outcome = _run(job, watcher)
         else:
-            model, outcome = _fit(config, method, source, stop)
-            batch_size = None
+            model, outcome = _fit(config, method, source)
         if processes.rank == 0:
             with publishing(out, plan, if_exists=if_exists) as staging:
                 _write(staging, model, outcome, tuples, source)
@@ -157,10 +161,13 @@ def _assemble(
     test, heldout = read_test_instances(source), heldout_data(source)
     if heldout is None and config.select == "best" and processes.rank == 0:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
+    asked = None
+    if method.oriented_by_data() and processes.rank == 0:
+        asked = heldout or some_training_data(parts[0])
     if processes.rank > 0:  # the first process scores for all
         test, heldout = test[:0], None
     mine = [processes.rank] if processes.size > 1 else []
-    return Job(config, method, model, PartedData(parts, mine), heldout, test, device, store, processes)
+    return Job(config, method, model, PartedData(parts, mine), heldout, test, device, store, processes, asked)
 
 
 def _scorer(config: TrainConfig, method: Method, source: Artifact, data: Sequence[TrainingData]) -> Scorer:
@@ -186,7 +193,7 @@ def _run(job: Job, watcher: Watcher | None) -> tuple[Scorer, Outcome]:
     return job.model, outcome
 
 
-def _fit(config: TrainConfig, method: Method, source: Artifact, stop: Callable[[], bool]) -> tuple[Scorer, Outcome]:
+def _fit(config: TrainConfig, method: Method, source: Artifact) -> tuple[Scorer, Outcome]:
     """The scorer of a method without epochs, recorded as if it had one."""
     assert isinstance(method, FittedMethod), "a method is trained or fitted"
     started = time.perf_counter()
@@ -194,7 +201,7 @@ def _fit(config: TrainConfig, method: Method, source: Artifact, stop: Callable[[
         raise UsageError(f"--method {config.method} is computed at once: there is nothing to share in parts")
     (data,) = training_data(source, config)
     model = _scorer(config, method, source, [data])
-    fit = method.fit(fit_data(data, model, stop))
+    fit = method.fit(fit_data(data, model))
     model.set_line(fit.weight, fit.bias)
     heldout, test = heldout_data(source), read_test_instances(source)
     risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
@@ -218,7 +225,7 @@ def choose_device(name: str) -> torch.device:
     """`auto` takes an accelerator where there is one."""
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
@@ -239,12 +246,14 @@ def _warn_of_other_prior(config: TrainConfig, tuples: Artifact) -> None:
 def _warn_of_unused(config: TrainConfig, method: Method) -> None:
     """No setting is silently without effect."""
     given = config.model_fields_set
-    unused = set() if method.risk_settings else given & RISK_SETTINGS
-    if isinstance(method, FittedMethod) and config.model != "linear":
+    encoder = method.encoder or config.encoder
+    used = set(method.uses) | ({"clip_model", "clip_weights"} if encoder == "clip" else set())
+    unused = given & (SPECIAL_SETTINGS - used)
+    if config.model != method.model_name():
         unused |= given & {"model"}
-    if method.encoder and config.encoder != method.encoder:
+    if encoder != config.encoder:
         unused |= given & {"encoder"}
-    if not (method.encoder or config.encoder):
+    if not (encoder or "").startswith("torchvision:"):
         unused |= given & {"encoder_weights"}
     if unused := {name for name in unused if getattr(config, name) is not None}:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))

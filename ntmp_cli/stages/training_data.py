@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -26,9 +27,11 @@ from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.loop import HeldoutData
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import normalisation, standardises
+from ntmp_cli.learning.processes import number_of_processes
 
 STEPS_ON_SMALL_DATA = 16
 SMALLEST_BATCH = 32
+ASKED_TUPLES = 4000
 
 
 def read_task(tuples: Artifact) -> Task:
@@ -58,6 +61,8 @@ def training_data(
         if sum(rows for _, rows in files) < parts:
             raise UsageError(f"{tuples.path}: fewer {what} than the {parts} parts to read them in")
     inside, outside = targets or (None, None)
+    # The parts that are read on this machine, by one process or several, share its memory.
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", parts)) if number_of_processes() > 1 else parts
     # Slices of the unlabeled shards are fine enough that every window can have its share.
     step = max(1, min(4 * 2**20 // item, -(-sum(rows for _, rows in unlabeled_files) // 64)))
     return [
@@ -66,7 +71,7 @@ def training_data(
             list(_unlabeled_chunks(tuples, unlabeled_files, part, parts, step, outside)),
             mean_size=info["instances"]["train"] / info["tuples"]["train"],
             instance_bytes=item,
-            budget_bytes=config.memory_mb * 2**20,
+            budget_bytes=config.memory_mb * 2**20 // here,
             batch_size=config.batch_size or _default_batch(instances, batch),
             seed=config.seed,
             part=part,
@@ -157,6 +162,15 @@ def heldout_data(tuples: Artifact) -> HeldoutData | None:
         np.concatenate([b.counts for b in blocks]),
         torch.from_numpy(np.concatenate([read_instances(tuples, name) for name in names[1]])),
     )
+
+
+def some_training_data(data: TrainingData) -> HeldoutData:
+    """A few training tuples and unlabeled instances, for a question that has one of two answers."""
+    tuples, (unlabeled, *_) = data.tuple_chunks[0], data.unlabeled_chunks
+    x, sizes, counts = tuples.load()
+    few = min(len(sizes), ASKED_TUPLES)
+    inside = int(sizes[:few].sum())
+    return HeldoutData(torch.from_numpy(x[:inside]), sizes[:few], counts[:few], torch.from_numpy(unlabeled.load()))
 
 
 def read_test_instances(tuples: Artifact) -> Tensor:

@@ -19,6 +19,7 @@ class ClipMil(FittedMethod):
     """Cosine of frozen CLIP embeddings and class prompts; needs the extra `clip` (SPEC 9)."""
 
     encoder = "clip"
+    uses = frozenset({"clip_model", "clip_weights", "clip_prompts"})
     normalises = False
 
     def __init__(self, config: TrainConfig, task: Task) -> None:

@@ -18,9 +18,12 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.counts import count_log_prob
-from ntmp_cli.learning.groups import effective_gap
+from ntmp_cli.learning.groups import normalised_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
-from ntmp_cli.learning.risk import clamped, coefficients, partial_risks
+from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks
+
+# Standard errors from which on the sign of a difference is believed.
+CLEAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class CountPlain(GradientMethod):
     """Exact likelihood of the counts alone: the ablation that shows the mirror (SPEC 4)."""
 
     batch = 256
+    uses = frozenset({"count_noise"})
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -56,13 +60,14 @@ class CountPlain(GradientMethod):
     def nll(self, scores: Tensor, prepared: _Prepared) -> Tensor:
         """Mean −log P(count) of the tuples of a batch."""
         z, device = scores[: prepared.tuple_instances] - self.shift, scores.device
-        return -count_log_prob(z, prepared.sizes.to(device), prepared.counts.to(device)).mean()
+        noise = self.config.count_noise
+        return -count_log_prob(z, prepared.sizes.to(device), prepared.counts.to(device), noise).mean()
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         return {"nll": float(telemetry[:, 0].mean())}
 
     def heldout_risk(self, heldout: Heldout) -> float | None:
-        return tuple_nll(heldout, self.config.prior, self.task)
+        return tuple_nll(heldout, self.config, self.task)
 
 
 @methods.register("count")
@@ -76,12 +81,15 @@ class Count(CountPlain):
     a fifth of training on, the averaged network's labels of unlabeled instances are learned too (`--self-training`).
     """
 
+    uses = frozenset({"count_noise", "margin", "warmup", "self_training"})
+
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         require_orientation(config, task)
         sizes = [n * k for n, _, k in task.strata]
         rates = [m / n for n, m, _ in task.strata]
-        self._risk_exists = effective_gap([*sizes, task.unlabeled], [*rates, config.prior]) > 1e-9
+        # Inside the margin the risk is mostly noise, which would drown the likelihood: then the data orient.
+        self._risk_leads = normalised_gap([*sizes, task.unlabeled], [*rates, config.prior]) >= config.margin
 
     def targets(self) -> Targets:
         return "discriminant" if self.config.warmup == "discriminant" else "none"
@@ -92,7 +100,7 @@ class Count(CountPlain):
         weight = max(0.0, 1 - 2 * progress)
         if self.config.warmup == "discriminant":
             return replace(plain, weight=weight, closed_form=batch.targets)
-        if self.config.warmup == "risk" and self._risk_exists:
+        if self.config.warmup == "risk" and self._risk_leads:
             weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, self.config.prior)
             if weights is not None:
                 plus, minus = (torch.from_numpy(c.astype(np.float32)) for c in (weights.plus, weights.minus))
@@ -111,6 +119,7 @@ class Count(CountPlain):
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
         loss = nll = self.nll(scores, prepared)
+        inside = prepared.tuple_instances
         first = second = lesson = scores.new_zeros(())
         if prepared.risk is not None:
             plus, minus = (weights.to(scores.device) for weights in prepared.risk)
@@ -118,11 +127,12 @@ class Count(CountPlain):
             loss = loss + prepared.weight * clamped(parts, "relu")
             first, second = parts[0], parts[1]
         if prepared.closed_form is not None and prepared.weight > 0:
-            first = binary_cross_entropy_with_logits(scores, prepared.closed_form.to(scores.device))
+            # Of tuple instances the closed form gives the probability at the tuples' rate, of U that at the prior.
+            at_rate = torch.cat([scores[:inside] - self.shift, scores[inside:]])
+            first = binary_cross_entropy_with_logits(at_rate, prepared.closed_form.to(scores.device))
             loss = loss + prepared.weight * first
         if prepared.teacher is not None:
-            start = prepared.tuple_instances
-            lesson = believed_loss(scores[start:], prepared.teacher[start:])
+            lesson = believed_loss(scores[inside:], prepared.teacher[inside:])
             loss = loss + prepared.lesson_weight * lesson
         return loss, torch.stack([nll, first, second, lesson]).detach()
 
@@ -131,17 +141,24 @@ class Count(CountPlain):
         told = {"nll": nll, "self_training": lesson}
         if self.config.warmup == "discriminant":
             return {**told, "closed_form": first}
-        return {**told, "parts": {"positive": first, "negative": second}}
+        below = (telemetry[:, 1:3] < 0).mean(axis=0).tolist()
+        names = PARTS["class"]
+        return {
+            **told,
+            "parts": dict(zip(names, (first, second), strict=True)),
+            "negative_rate": dict(zip(names, below, strict=True)),
+        }
 
-    def mirror_centre(self, heldout: Heldout, progress: float) -> float | None:
-        """Whether held-out data say that the classes are exchanged; asked only where the start cannot orient."""
-        if progress > 0.5 or self.config.warmup == "discriminant":
-            return None
-        if self.config.warmup == "risk" and self._risk_exists:
-            return None
-        gap = self.config.prior - self.task.rate
-        if abs(gap) > 1e-9:
-            mirrored = orientation_z(heldout) * gap < 0
+    def oriented_by_data(self) -> bool:
+        """The risk and the closed form have a side of their own; without them scores must be asked for it."""
+        return self.config.warmup == "none" or (self.config.warmup == "risk" and not self._risk_leads)
+
+    def mirror_centre(self, heldout: Heldout) -> float | None:
+        """First order where it is clear, U against tuples; else the likelihood of the counts under either sign."""
+        z = orientation_z(heldout) * np.sign(self.config.prior - self.task.rate)
+        symmetric = all(n == 2 * m for n, m, _ in self.task.strata)
+        if abs(z) > CLEAR or symmetric:
+            mirrored = z < 0
         else:
             mirrored = looks_mirrored(heldout.tuple_scores - self.shift, heldout.sizes, heldout.counts)
         return self.shift if mirrored else None
@@ -160,14 +177,14 @@ def orientation_z(heldout: Heldout) -> float:
     return float((outside.mean() - inside.mean()) / max(error, 1e-12))
 
 
-def tuple_nll(heldout: Heldout, prior: float, task: Task) -> float:
+def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> float:
     """Mean −log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1 (SPEC section 5).
 
     Networks grow too sure of themselves long before they rank worse; toned down, the likelihood sees what they know.
     They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
     """
-    z = heldout.tuple_scores - (_logit(prior) - _logit(_tuple_rate(task)))
-    return recalibrated_nll(z, heldout.sizes, heldout.counts, steepest=0.0)
+    z = heldout.tuple_scores - (_logit(config.prior) - _logit(_tuple_rate(task)))
+    return recalibrated_nll(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0)
 
 
 def looks_mirrored(z: NDArray[np.float32], sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> bool:
@@ -176,7 +193,11 @@ def looks_mirrored(z: NDArray[np.float32], sizes: NDArray[np.int64], counts: NDA
 
 
 def recalibrated_nll(
-    z: NDArray[np.float32], sizes: NDArray[np.int64], counts: NDArray[np.int64], steepest: float = 4.0
+    z: NDArray[np.float32],
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    noise: float = 0.0,
+    steepest: float = 4.0,
 ) -> float:
     """The least mean −log P(count | a·z + b) over b and log a ≤ `steepest`; NaN where the scores are no numbers."""
     if not np.isfinite(z).all():
@@ -185,7 +206,7 @@ def recalibrated_nll(
 
     def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.tensor(at, requires_grad=True)
-        value = -count_log_prob(point[0].exp() * scores + point[1], n, m).mean()
+        value = -count_log_prob(point[0].exp() * scores + point[1], n, m, noise).mean()
         (slope,) = torch.autograd.grad(value, point)
         return float(value.detach()), slope.numpy()
 

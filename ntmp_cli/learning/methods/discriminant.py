@@ -57,4 +57,4 @@ class ClosedForm(FittedMethod):
         return looks_mirrored(np.concatenate(scores), np.concatenate(sizes), np.concatenate(counts))
 
     def heldout_risk(self, heldout: Heldout) -> float | None:
-        return tuple_nll(heldout, self.config.prior, self.task)
+        return tuple_nll(heldout, self.config, self.task)

@@ -65,6 +65,8 @@ class _Proportions(GradientMethod):
 class BagCrossEntropy(_Proportions):
     """Label proportions: cross-entropy of a tuple's mean prediction and its rate (SPEC 9)."""
 
+    uses = frozenset({"entropy_weight"})
+
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
         return cross_entropy(rates, mean)
 

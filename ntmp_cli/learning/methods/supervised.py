@@ -24,6 +24,7 @@ class Supervised(CountPlain):
     """
 
     ceiling = True
+    uses = frozenset()
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntmp_cli.config import TrainConfig
+from ntmp_cli.config import RISK_SETTINGS, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.groups import effective_gap
@@ -32,7 +32,7 @@ class _Prepared:
 class Ure(GradientMethod):
     """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS (SPEC 2, 3)."""
 
-    risk_settings = True
+    uses = RISK_SETTINGS
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)

@@ -14,6 +14,8 @@ from ntmp_cli.learning.methods.ure import Ure
 class Uu(Ure):
     """UU learning on the flattened tuples and U, uncorrected (SPEC 2)."""
 
+    uses = frozenset({"loss", "margin", "margin_policy"})
+
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config.model_copy(update={"mixing": "flat", "clamp": "none", "clamp_scope": "class"}), task)
 
@@ -25,6 +27,8 @@ class Uu(Ure):
 @methods.register("uucor")
 class UuCor(Ure):
     """UU learning with the ABS correction by class (Lu et al. 2020; SPEC 3)."""
+
+    uses = frozenset({"loss", "margin", "margin_policy"})
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config.model_copy(update={"mixing": "flat", "clamp": "abs", "clamp_scope": "class"}), task)
