@@ -69,12 +69,13 @@ def _torchmil_epoch(job: Job) -> Any:
         tensordict.TensorDict({"X": bag, "Y": label, "mask": torch.ones(3, dtype=torch.bool)})
         for bag, label in zip(bags, labels, strict=True)
     ]
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=BATCH // 3, shuffle=True, collate_fn=lambda some: torch.stack(some)
-    )
-    model = models.ABMIL(in_shape=(784,), att_dim=128, feat_ext=_Encoder())
+    collate = importlib.import_module("torchmil.data").collate_fn
+    loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH // 3, shuffle=True, collate_fn=collate)
+    model = models.ABMIL(
+        in_shape=(784,), att_dim=128, feat_ext=_Encoder().eval()
+    )  # it tries one instance, which BatchNorm refuses in training
     trainer = utils.Trainer(
-        models.MILModelWrapper(model),
+        model,
         torch.optim.Adam(model.parameters(), 1e-3),
         device="cpu",
         disable_pbar=True,

@@ -24,6 +24,8 @@ from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks
 
 # Standard errors from which on the sign of a difference is believed.
 CLEAR = 3.0
+# Compositions of batches whose coefficients are kept.
+REMEMBERED = 64
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Count(CountPlain):
         require_orientation(config, task)
         sizes = [n * k for n, _, k in task.strata]
         rates = [m / n for n, m, _ in task.strata]
+        self._risks: dict[tuple[bytes, bytes, int], tuple[Tensor, Tensor] | None] = {}
         # Inside the margin the risk is mostly noise, which would drown the likelihood: then the data orient.
         self._risk_leads = normalised_gap([*sizes, task.unlabeled], [*rates, config.prior]) >= config.margin
 
@@ -95,17 +98,24 @@ class Count(CountPlain):
         return "discriminant" if self.config.warmup == "discriminant" else "none"
 
     def prepare(self, batch: Batch, progress: float) -> Any:
+        plain = super().prepare(batch, progress)
         lesson = self.config.self_training * self._lesson_share(progress)
-        plain = replace(super().prepare(batch, progress), lesson_weight=lesson)
         weight = max(0.0, 1 - 2 * progress)
-        if self.config.warmup == "discriminant":
-            return replace(plain, weight=weight, closed_form=batch.targets)
-        if self.config.warmup == "risk" and self._risk_leads:
-            weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, self.config.prior)
-            if weights is not None:
-                plus, minus = (torch.from_numpy(c.astype(np.float32)) for c in (weights.plus, weights.minus))
-                return replace(plain, weight=weight, risk=(plus, minus))
-        return plain
+        if self.config.warmup == "discriminant" and weight > 0:
+            return replace(plain, weight=weight, lesson_weight=lesson, closed_form=batch.targets)
+        risk = self._risk(batch) if weight > 0 and self.config.warmup == "risk" and self._risk_leads else None
+        return replace(plain, weight=weight, lesson_weight=lesson, risk=risk)
+
+    def _risk(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Coefficients of the risk; with fixed (n, m) the same few compositions come again and again."""
+        composition = batch.sizes.tobytes(), batch.counts.tobytes(), batch.unlabeled
+        if composition not in self._risks:
+            if len(self._risks) >= REMEMBERED:
+                self._risks.clear()
+            found = coefficients(batch.sizes, batch.counts, batch.unlabeled, self.config.prior)
+            both = None if found is None else (found.plus.astype(np.float32), found.minus.astype(np.float32))
+            self._risks[composition] = None if both is None else (torch.from_numpy(both[0]), torch.from_numpy(both[1]))
+        return self._risks[composition]
 
     def _lesson_share(self, progress: float) -> float:
         """0 until a fifth of training, so that its side is settled before a network believes itself; 1 from half on."""
@@ -126,7 +136,7 @@ class Count(CountPlain):
             parts = partial_risks(scores, plus, minus, prepared.tuple_instances, "sigmoid", "class")
             loss = loss + prepared.weight * clamped(parts, "relu")
             first, second = parts[0], parts[1]
-        if prepared.closed_form is not None and prepared.weight > 0:
+        if prepared.closed_form is not None:
             # Of tuple instances the closed form gives the probability at the tuples' rate, of U that at the prior.
             at_rate = torch.cat([scores[:inside] - self.shift, scores[inside:]])
             first = binary_cross_entropy_with_logits(at_rate, prepared.closed_form.to(scores.device))
