@@ -13,8 +13,8 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
-from ntmp_cli.commands.progress import is_first_process
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
+from ntmp_cli.ranks import is_first_process
 
 app = typer.Typer(
     name="ntmp",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ntmp_cli.commands.options import on_terminal
 from ntmp_cli.errors import UsageError
+from ntmp_cli.ranks import is_first_process
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,11 +29,6 @@ def limit_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
-
-
-def is_first_process() -> bool:
-    """Whether this process speaks: of several that torchrun started, only the first."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def describe(record: EpochRecord) -> str:

@@ -12,6 +12,7 @@ from ntmp_cli.commands.options import DataRoot, Json, Out
 from ntmp_cli.commands.show import show
 from ntmp_cli.config import PipelineConfig, load
 from ntmp_cli.errors import UsageError
+from ntmp_cli.ranks import number_of_processes
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of the study.", show_default=False)]
 Overrides = Annotated[
@@ -39,7 +40,6 @@ def command(
     """
     from ntmp_cli.commands.progress import watching
     from ntmp_cli.commands.views import pipeline_view
-    from ntmp_cli.learning.processes import number_of_processes
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
 
     if number_of_processes() > 1:

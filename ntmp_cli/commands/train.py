@@ -11,6 +11,7 @@ from ntmp_cli.commands.choices import encoder_names, method_names, model_names
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.ranks import is_first_process
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to train on.", show_default=False)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")]
@@ -54,7 +55,7 @@ def command(
     """
     from ntmp_cli.artifacts.jsonlines import read_json_lines
     from ntmp_cli.artifacts.layout import HISTORY
-    from ntmp_cli.commands.progress import is_first_process, limit_threads, watching
+    from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import run_view
     from ntmp_cli.stages.train import train
 

@@ -108,9 +108,9 @@ def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.
     return members
 
 
-@dataclass(frozen=True)
+@dataclass
 class Group:
-    """The chunks that are in memory together."""
+    """Chunks of tuples and of unlabeled instances, such as are in memory together."""
 
     tuple_chunks: Sequence[TupleChunk]
     unlabeled_chunks: Sequence[UnlabeledChunk]
@@ -125,11 +125,9 @@ class Group:
 
 
 @dataclass
-class TrainingData:
-    """Chunks of tuples and of unlabeled instances, and how much of them may be in memory."""
+class TrainingData(Group):
+    """All chunks, and how much of them may be in memory."""
 
-    tuple_chunks: Sequence[TupleChunk]
-    unlabeled_chunks: Sequence[UnlabeledChunk]
     mean_size: float
     instance_bytes: int
     budget_bytes: int
@@ -137,14 +135,6 @@ class TrainingData:
     seed: int
     part: int = 0
     _everything: Window | None = None
-
-    @property
-    def tuples(self) -> int:
-        return sum(chunk.tuples for chunk in self.tuple_chunks)
-
-    @property
-    def unlabeled(self) -> int:
-        return sum(chunk.instances for chunk in self.unlabeled_chunks)
 
     @cached_property
     def windows(self) -> int:

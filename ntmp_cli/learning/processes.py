@@ -8,7 +8,6 @@ over processes is the gradient of one process with the whole batch. BatchNorm's 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.parts import in_order, joined
+from ntmp_cli.ranks import number_of_processes
 
 T = TypeVar("T")
 
@@ -132,15 +132,6 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
         raise ArtifactError(OTHER_FAILED) from None
     finally:
         dist.destroy_process_group()
-
-
-def is_first_process() -> bool:
-    """The one that writes."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def number_of_processes() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class _SumOverProcesses(torch.autograd.Function):

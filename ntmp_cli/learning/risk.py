@@ -30,6 +30,9 @@ PARTS: dict[ClampScope, tuple[str, str]] = {
 }
 
 
+REMEMBERED = 64
+
+
 @dataclass(frozen=True)
 class Loss:
     """A margin loss φ with ℓ(g, y) = φ(y·g), and its bound B where it has one."""
@@ -96,6 +99,30 @@ def coefficients(
     plus = prior * mass * (1 / s0 + (1 - centre) / spread * away)
     minus = (1 - prior) * mass * (1 / s0 - centre / spread * away)
     return Coefficients(plus.repeat(members), minus.repeat(members), gap)
+
+
+class RememberedCoefficients:
+    """`coefficients` as tensors; with fixed (n, m) the same few compositions of a batch come again and again."""
+
+    def __init__(self, prior: float, mixing: Mixing = "stratified", flat_rate: float | None = None) -> None:
+        self._settings = prior, mixing, flat_rate
+        self._found: dict[tuple[bytes, bytes, int], tuple[Tensor, Tensor, float] | None] = {}
+
+    def of(
+        self, sizes: NDArray[np.int64], counts: NDArray[np.int64], unlabeled: int
+    ) -> tuple[Tensor, Tensor, float] | None:
+        """π a⁺ and (1−π) a⁻ per instance, and the gap."""
+        composition = sizes.tobytes(), counts.tobytes(), unlabeled
+        if composition not in self._found:
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            found = coefficients(sizes, counts, unlabeled, *self._settings)
+            self._found[composition] = None if found is None else (_single(found.plus), _single(found.minus), found.gap)
+        return self._found[composition]
+
+
+def _single(values: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))
 
 
 def partial_risks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +44,8 @@ from ntmp_cli.learning.loop import (
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
-from ntmp_cli.learning.processes import OneProcess, is_first_process, number_of_processes, process_group
+from ntmp_cli.learning.processes import OneProcess, process_group
+from ntmp_cli.ranks import is_first_process, local_rank, number_of_processes
 from ntmp_cli.stages.features import encode_tuples, file_identity
 from ntmp_cli.stages.teacher import discriminant_targets, fit_data
 from ntmp_cli.stages.training_data import (
@@ -107,17 +107,18 @@ def train(
     chosen = choose_device(device)
     with process_group(chosen) as processes:
         source = _source(tuples, method.encoder or config.encoder, config, features or out.parent, chosen, processes)
+        test, heldout = read_test_instances(source), heldout_data(source)
         batch_size: int | None = None
         if isinstance(method, GradientMethod):
-            job = _assemble(config, method, tuples, source, chosen, store, processes)
+            job = _assemble(config, method, tuples, source, test, heldout, chosen, store, processes)
             batch_size = job.data.batch_size
             with stop_requested() as job.stop:
                 model, outcome = _run(job, watcher)
         else:
-            model, outcome = _fit(config, method, source)
+            model, outcome = _fit(config, method, source, test, heldout)
         if processes.rank == 0:
             with publishing(out, plan, if_exists=if_exists) as staging:
-                _write(staging, model, outcome, tuples, source)
+                _write(staging, outcome, tuples, source, _scores(model, test, heldout, outcome))
                 summary = _summary(config, method, tuples, source, model, outcome)
                 staging.summary = {**summary, "batch_size": batch_size}
             store.remove()
@@ -152,13 +153,14 @@ def _assemble(
     method: GradientMethod,
     tuples: Artifact,
     source: Artifact,
+    test: Tensor,
+    heldout: HeldoutData | None,
     device: torch.device,
     store: CheckpointStore,
     processes: OneProcess,
 ) -> Job:
     parts = training_data(source, config, config.parts or 1, _targets(config, method, tuples, source), method.batch)
     model = _scorer(config, method, source, parts)
-    test, heldout = read_test_instances(source), heldout_data(source)
     if heldout is None and config.select == "best" and processes.rank == 0:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
     asked = None
@@ -193,7 +195,9 @@ def _run(job: Job, watcher: Watcher | None) -> tuple[Scorer, Outcome]:
     return job.model, outcome
 
 
-def _fit(config: TrainConfig, method: Method, source: Artifact) -> tuple[Scorer, Outcome]:
+def _fit(
+    config: TrainConfig, method: Method, source: Artifact, test: Tensor, heldout: HeldoutData | None
+) -> tuple[Scorer, Outcome]:
     """The scorer of a method without epochs, recorded as if it had one."""
     assert isinstance(method, FittedMethod), "a method is trained or fitted"
     started = time.perf_counter()
@@ -203,7 +207,6 @@ def _fit(config: TrainConfig, method: Method, source: Artifact) -> tuple[Scorer,
     model = _scorer(config, method, source, [data])
     fit = method.fit(fit_data(data, model))
     model.set_line(fit.weight, fit.bias)
-    heldout, test = heldout_data(source), read_test_instances(source)
     risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": risk}
     instances = source.summary["instances"]["train"] + source.summary["unlabeled"]["train"]
@@ -211,8 +214,9 @@ def _fit(config: TrainConfig, method: Method, source: Artifact) -> tuple[Scorer,
     return model, Outcome([record], 1, weights=snapshot(model))
 
 
-def _write(staging: Staging, model: Scorer, outcome: Outcome, tuples: Artifact, source: Artifact) -> None:
-    scores = _scores(model, read_test_instances(source), heldout_data(source), outcome)
+def _write(
+    staging: Staging, outcome: Outcome, tuples: Artifact, source: Artifact, scores: dict[str, NDArray[Any]]
+) -> None:
     staging.add_bytes(WEIGHTS, save_safetensors(outcome.weights))
     if source is not tuples:
         staging.carry(source, ENCODER_WEIGHTS)
@@ -222,14 +226,13 @@ def _write(staging: Staging, model: Scorer, outcome: Outcome, tuples: Artifact, 
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes an accelerator where there is one."""
+    """`auto` takes an accelerator where there is one; of several processes each its own GPU."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
-        device = torch.device(name)
+        device = torch.device("cuda", local_rank()) if name == "cuda" else torch.device(name)
         float(torch.zeros(1, device=device))
+    # A wrong name is a RuntimeError; a torch built without this device raises any of the three.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"--device {name}: not usable here ({reason})", hint="Use --device auto or cpu.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -27,7 +26,7 @@ from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.loop import HeldoutData
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import normalisation, standardises
-from ntmp_cli.learning.processes import number_of_processes
+from ntmp_cli.ranks import processes_here
 
 STEPS_ON_SMALL_DATA = 16
 SMALLEST_BATCH = 32
@@ -61,8 +60,6 @@ def training_data(
         if sum(rows for _, rows in files) < parts:
             raise UsageError(f"{tuples.path}: fewer {what} than the {parts} parts to read them in")
     inside, outside = targets or (None, None)
-    # The parts that are read on this machine, by one process or several, share its memory.
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", parts)) if number_of_processes() > 1 else parts
     # Slices of the unlabeled shards are fine enough that every window can have its share.
     step = max(1, min(4 * 2**20 // item, -(-sum(rows for _, rows in unlabeled_files) // 64)))
     return [
@@ -71,7 +68,8 @@ def training_data(
             list(_unlabeled_chunks(tuples, unlabeled_files, part, parts, step, outside)),
             mean_size=info["instances"]["train"] / info["tuples"]["train"],
             instance_bytes=item,
-            budget_bytes=config.memory_mb * 2**20 // here,
+            # The parts that are read on this machine, by one process or several, share its memory.
+            budget_bytes=config.memory_mb * 2**20 // processes_here(parts),
             batch_size=config.batch_size or _default_batch(instances, batch),
             seed=config.seed,
             part=part,

@@ -293,7 +293,10 @@ def test_svhn_damaged_anywhere_is_refused_or_read_and_never_crashes(write, tmp_p
             damaged = bytearray(data)
             damaged[position] = value
             with contextlib.suppress(DataError):
-                read_svhn_mat(write.bytes(path, bytes(damaged)))
+                images, digits = read_svhn_mat(write.bytes(path, bytes(damaged)))
+                # Where it was read, the damage was in pixels, labels or padding.
+                assert (images.shape, images.dtype, digits.shape) == ((2, 3, 32, 32), np.uint8, (2,))
+                assert ((digits >= 0) & (digits <= 9)).all()
 
 
 def test_svhn_beside_text_and_other_variables_is_read(tmp_path):

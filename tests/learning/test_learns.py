@@ -7,16 +7,16 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+import known_answers
 import numpy as np
 import pytest
+from known_answers import bayes_accuracy
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from scipy.stats import norm
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.layout import WEIGHTS
-from ntmp_cli.artifacts.oracle import read_test_labels
-from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.stages.make_tuples import make_tuples
@@ -36,9 +36,7 @@ class Learned:
     @property
     def accuracy(self) -> float:
         """On a population with the prior of the unlabeled pool."""
-        (scores,), labels = read_scores(self.run, "test"), read_test_labels(self.run)
-        correct = (scores > 0) == labels
-        return float(self.prior * correct[labels].mean() + (1 - self.prior) * correct[~labels].mean())
+        return known_answers.accuracy(self.run, self.prior)
 
     def line(self) -> tuple[NDArray[np.float64], float]:
         """Weights and bias of a linear scorer on raw instances."""
@@ -51,12 +49,6 @@ def learn(folder: Path, data: dict[str, Any], **settings: Any) -> Learned:
     make_tuples(MakeTuplesConfig(**data), folder / "tuples")
     config = TrainConfig(**{"prior": data["prior"], "clamp": "abs", "select": "last", "trace_every": 0, **settings})
     return Learned(train(config, folder / "tuples", folder / "run", device="cpu"), data["prior"])
-
-
-def bayes_accuracy(prior: float) -> float:
-    """The best rule decides at s·x₁ + logit(π) = 0."""
-    shift = log(prior / (1 - prior)) / SEPARATION
-    return float(prior * norm.cdf(SEPARATION / 2 + shift) + (1 - prior) * norm.cdf(SEPARATION / 2 - shift))
 
 
 def test_the_best_accuracy_at_even_classes_is_the_known_one() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from known_answers import accuracy, bayes_accuracy
 from safetensors.torch import load_file
-from scipy.stats import norm
 
 from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.layout import WEIGHTS
-from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
+from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import load_labelled
@@ -193,17 +193,6 @@ def test_the_ceiling_refuses_tuples_that_never_had_labels(sharded: Artifact) -> 
 # --- learning -----------------------------------------------------------------------------------
 
 
-def accuracy(run: Artifact, prior: float) -> float:
-    (scores,), labels = read_scores(run, "test"), read_test_labels(run)
-    correct = (scores > 0) == labels
-    return float(prior * correct[labels].mean() + (1 - prior) * correct[~labels].mean())
-
-
-def bayes(prior: float, separation: float = 3.0) -> float:
-    shift = log(prior / (1 - prior)) / separation
-    return float(prior * norm.cdf(separation / 2 + shift) + (1 - prior) * norm.cdf(separation / 2 - shift))
-
-
 @pytest.mark.parametrize("encoder", [None, "pca"])
 @pytest.mark.parametrize("prior", [0.2, 0.8])
 def test_the_ceiling_is_the_best_rule_at_the_deployment_prior(
@@ -216,7 +205,7 @@ def test_the_ceiling_is_the_best_rule_at_the_deployment_prior(
     config = TrainConfig(method="supervised", prior=prior, encoder=encoder, **settings)
     run = train(config, tmp_path / "tuples", tmp_path / "run", device="cpu")
     assert open_artifact(run.path).summary["ceiling"] is True
-    assert accuracy(run, prior) > bayes(prior) - 0.01
+    assert accuracy(run, prior) > bayes_accuracy(prior) - 0.01
     if encoder is None:
         state = {k: v.double().numpy() for k, v in load_file(run.path / WEIGHTS).items()}
         weight = state["network.1.weight"][0]

@@ -20,12 +20,10 @@ from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.counts import count_log_prob
 from ntmp_cli.learning.groups import normalised_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
-from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks
+from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks
 
 # Standard errors from which on the sign of a difference is believed.
 CLEAR = 3.0
-# Compositions of batches whose coefficients are kept.
-REMEMBERED = 64
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Count(CountPlain):
         require_orientation(config, task)
         sizes = [n * k for n, _, k in task.strata]
         rates = [m / n for n, m, _ in task.strata]
-        self._risks: dict[tuple[bytes, bytes, int], tuple[Tensor, Tensor] | None] = {}
+        self._coefficients = RememberedCoefficients(config.prior)
         # Inside the margin the risk is mostly noise, which would drown the likelihood: then the data orient.
         self._risk_leads = normalised_gap([*sizes, task.unlabeled], [*rates, config.prior]) >= config.margin
 
@@ -103,19 +101,10 @@ class Count(CountPlain):
         weight = max(0.0, 1 - 2 * progress)
         if self.config.warmup == "discriminant" and weight > 0:
             return replace(plain, weight=weight, lesson_weight=lesson, closed_form=batch.targets)
-        risk = self._risk(batch) if weight > 0 and self.config.warmup == "risk" and self._risk_leads else None
-        return replace(plain, weight=weight, lesson_weight=lesson, risk=risk)
-
-    def _risk(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Coefficients of the risk; with fixed (n, m) the same few compositions come again and again."""
-        composition = batch.sizes.tobytes(), batch.counts.tobytes(), batch.unlabeled
-        if composition not in self._risks:
-            if len(self._risks) >= REMEMBERED:
-                self._risks.clear()
-            found = coefficients(batch.sizes, batch.counts, batch.unlabeled, self.config.prior)
-            both = None if found is None else (found.plus.astype(np.float32), found.minus.astype(np.float32))
-            self._risks[composition] = None if both is None else (torch.from_numpy(both[0]), torch.from_numpy(both[1]))
-        return self._risks[composition]
+        if self.config.warmup == "risk" and weight > 0 and self._risk_leads:
+            found = self._coefficients.of(batch.sizes, batch.counts, batch.unlabeled)
+            return replace(plain, weight=weight, lesson_weight=lesson, risk=found and found[:2])
+        return replace(plain, lesson_weight=lesson)
 
     def _lesson_share(self, progress: float) -> float:
         """0 until a fifth of training, so that its side is settled before a network believes itself; 1 from half on."""

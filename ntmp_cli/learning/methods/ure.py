@@ -15,9 +15,7 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.groups import effective_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, Task, methods
-from ntmp_cli.learning.risk import PARTS, clamped, coefficients, partial_risks, unbiased_risk
-
-REMEMBERED = 64
+from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks, unbiased_risk
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,8 @@ class Ure(GradientMethod):
         super().__init__(config, task)
         _require_identifiable(config, task)
         self._full_weight = torch.ones(1)
-        self._prepared: dict[tuple[bytes, bytes, int], _Prepared | None] = {}
+        flat_rate = task.rate if config.mixing == "flat" else None
+        self._coefficients = RememberedCoefficients(config.prior, config.mixing, flat_rate)
 
     @staticmethod
     def label(config: TrainConfig) -> str:
@@ -48,27 +47,16 @@ class Ure(GradientMethod):
         return f"ure{clamp}{scope}"
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
-        # With fixed (n, m) the same few compositions come again and again.
-        composition = batch.sizes.tobytes(), batch.counts.tobytes(), batch.unlabeled
-        if composition not in self._prepared:
-            if len(self._prepared) >= REMEMBERED:
-                self._prepared.clear()
-            self._prepared[composition] = self._prepare(batch)
-        return self._prepared[composition]
-
-    def _prepare(self, batch: Batch) -> _Prepared | None:
-        config = self.config
-        rate = self.task.rate if config.mixing == "flat" else None
-        weights = coefficients(batch.sizes, batch.counts, batch.unlabeled, config.prior, config.mixing, rate)
-        if weights is None:
+        config, found = self.config, self._coefficients.of(batch.sizes, batch.counts, batch.unlabeled)
+        if found is None:
             return None
+        plus, minus, gap = found
         weight = 1.0
-        if config.margin_policy != "off" and weights.gap < config.margin:
+        if config.margin_policy != "off" and gap < config.margin:
             if config.margin_policy == "skip":
                 return None
             # The variance of the risk grows as gap⁻²: weigh the batch by its inverse.
-            weight = (weights.gap / config.margin) ** 2
-        plus, minus = (torch.from_numpy(c.astype(np.float32)) for c in (weights.plus, weights.minus))
+            weight = (gap / config.margin) ** 2
         return _Prepared(plus, minus, batch.tuple_instances, weight)
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:

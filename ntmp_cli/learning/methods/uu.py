@@ -5,7 +5,7 @@ With one stratum (n, m) this is the objective of `ure`; with several it ignores 
 
 from __future__ import annotations
 
-from ntmp_cli.config import TrainConfig
+from ntmp_cli.config import Clamp, TrainConfig
 from ntmp_cli.learning.method import Task, methods
 from ntmp_cli.learning.methods.ure import Ure
 
@@ -14,10 +14,12 @@ from ntmp_cli.learning.methods.ure import Ure
 class Uu(Ure):
     """UU learning on the flattened tuples and U, uncorrected (SPEC 2)."""
 
+    clamp: Clamp = "none"
     uses = frozenset({"loss", "margin", "margin_policy"})
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
-        super().__init__(config.model_copy(update={"mixing": "flat", "clamp": "none", "clamp_scope": "class"}), task)
+        fixed = {"mixing": "flat", "clamp": self.clamp, "clamp_scope": "class"}
+        super().__init__(config.model_copy(update=fixed), task)
 
     @staticmethod
     def label(config: TrainConfig) -> str:
@@ -25,14 +27,7 @@ class Uu(Ure):
 
 
 @methods.register("uucor")
-class UuCor(Ure):
+class UuCor(Uu):
     """UU learning with the ABS correction by class (Lu et al. 2020; SPEC 3)."""
 
-    uses = frozenset({"loss", "margin", "margin_policy"})
-
-    def __init__(self, config: TrainConfig, task: Task) -> None:
-        super().__init__(config.model_copy(update={"mixing": "flat", "clamp": "abs", "clamp_scope": "class"}), task)
-
-    @staticmethod
-    def label(config: TrainConfig) -> str:
-        return config.method
+    clamp: Clamp = "abs"
