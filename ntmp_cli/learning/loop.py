@@ -125,7 +125,7 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
                 torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
             ):
                 scores = forward(x).float()
-                if method.wants_teacher(progress):
+                if method.wants_teacher(step, progress):
                     teacher = average.scores(x, scores, batch.tuple_instances)
                     prepared = method.taught(prepared, together.gather(teacher))
             loss, parts = method.loss(together.gather(scores), prepared)

@@ -113,8 +113,8 @@ class GradientMethod(Method):
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         """An epoch's telemetry, one row per step, as fields of its history record."""
 
-    def wants_teacher(self, progress: float) -> bool:
-        """Whether to learn from the averaged network's scores of U at this share of training."""
+    def wants_teacher(self, step: int, progress: float) -> bool:
+        """Whether to learn from the averaged network's scores of U at this step of an epoch and share of training."""
         return False
 
     def taught(self, prepared: Any, teacher: Tensor) -> Any:

@@ -94,8 +94,9 @@ def test_the_teacher_is_heard_from_a_fifth_of_training_on_unless_it_is_turned_of
     task = Task([(3, 1, 20)], 30)
     count = methods.get("count")(TrainConfig(prior=0.5), task)
     silent = methods.get("count")(TrainConfig(prior=0.5, self_training=0), task)
-    assert [count.wants_teacher(p) for p in (0, 0.2, 0.21, 0.5, 1)] == [False, False, True, True, True]
-    assert not any(silent.wants_teacher(p) for p in (0, 0.5, 1))
+    assert [count.wants_teacher(0, p) for p in (0, 0.2, 0.21, 0.5, 1)] == [False, False, True, True, True]
+    assert [count.wants_teacher(step, 0.9) for step in range(4)] == [True, False, True, False]
+    assert not any(silent.wants_teacher(0, p) for p in (0, 0.5, 1))
     batch = Batch(torch.zeros(8, 1), np.array([3, 2]), np.array([1, 1]), 5, 3)
     assert [count.prepare(batch, p).lesson_weight for p in (0.2, 0.35, 0.5, 0.9)] == pytest.approx([0, 0.5, 1, 1])
 
@@ -108,7 +109,7 @@ def test_only_unlabeled_instances_are_taught() -> None:
     plain, _ = count.loss(scores, prepared)
     teacher = torch.tensor([9.0, 9.0, 9.0, 2.0, -1.0, 3.0])
     taught, told = count.loss(scores, count.taught(prepared, teacher))
-    lesson = believed_loss(scores[3:], teacher[3:])
+    lesson = 2 * believed_loss(scores[3:], teacher[3:])  # every other step, so twice the weight
     assert float(taught - plain) == pytest.approx(float(lesson), rel=1e-5)
     assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(lesson), rel=1e-6)
 

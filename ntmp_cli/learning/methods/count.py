@@ -24,6 +24,8 @@ from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, parti
 
 # Standard errors from which on the sign of a difference is believed.
 CLEAR = 3.0
+# Every so many steps a lesson is given, with so many times the weight: the same lesson at a fraction of the price.
+LESSON_EVERY = 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Count(CountPlain):
     class-clamped unbiased risk, or the probabilities of the closed form, have a first-order signal and one side. Their
     sum with the likelihood starts, the likelihood ends: the weight of the start falls from 1 to 0 over the first half
     of training. Without a start, or where every rate equals π, held-out data decide whether to mirror the network. From
-    a fifth of training on, the averaged network's labels of unlabeled instances are learned too (`--self-training`).
+    a fifth of training on, every other step also learns the averaged network's labels of unlabeled instances
+    (`--self-training`).
     """
 
     uses = frozenset({"count_noise", "margin", "warmup", "self_training"})
@@ -110,8 +113,8 @@ class Count(CountPlain):
         """0 until a fifth of training, so that its side is settled before a network believes itself; 1 from half on."""
         return min(1.0, max(0.0, (progress - 0.2) / 0.3))
 
-    def wants_teacher(self, progress: float) -> bool:
-        return self.config.self_training * self._lesson_share(progress) > 0
+    def wants_teacher(self, step: int, progress: float) -> bool:
+        return step % LESSON_EVERY == 0 and self.config.self_training * self._lesson_share(progress) > 0
 
     def taught(self, prepared: Any, teacher: Tensor) -> Any:
         return replace(prepared, teacher=teacher)
@@ -131,7 +134,7 @@ class Count(CountPlain):
             first = binary_cross_entropy_with_logits(at_rate, prepared.closed_form.to(scores.device))
             loss = loss + prepared.weight * first
         if prepared.teacher is not None:
-            lesson = believed_loss(scores[inside:], prepared.teacher[inside:])
+            lesson = LESSON_EVERY * believed_loss(scores[inside:], prepared.teacher[inside:])
             loss = loss + prepared.lesson_weight * lesson
         return loss, torch.stack([nll, first, second, lesson]).detach()
 
