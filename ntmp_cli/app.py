@@ -12,7 +12,16 @@ from typing import Annotated
 import typer
 
 from ntmp_cli import __version__
-from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
+from ntmp_cli.commands import (
+    estimate_prior,
+    evaluate,
+    inspect,
+    list_things,
+    make_tuples,
+    report,
+    run_pipeline,
+    train,
+)
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 from ntmp_cli.ranks import is_first_process
 
@@ -27,6 +36,7 @@ app = typer.Typer(
 )
 app.command("make-tuples")(make_tuples.command)
 app.command("inspect")(inspect.command)
+app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)

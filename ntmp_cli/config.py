@@ -110,7 +110,12 @@ class TrainConfig(Settings):
     encoder_weights: str | None = Field(
         None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
     )
-    prior: float = Field(gt=0, lt=1, description="Class prior π of the unlabeled pool.")
+    prior: float = Field(
+        gt=0,
+        lt=1,
+        description="Class prior π of the unlabeled pool; it overrides --prior-from.",
+        json_schema_extra={"or": "--prior-from DIR, written by `ntmp estimate-prior`"},
+    )
     epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
     batch_size: int | None = Field(
         None,
@@ -183,6 +188,48 @@ class TrainConfig(Settings):
         return values
 
 
+class EstimatePriorConfig(Settings):
+    """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer never saw (SPEC 5)."""
+
+    estimator: str = Field(
+        "em-affine", description="Estimator whose value is used, see `ntmp list priors`; all are reported."
+    )
+    score: Literal["count", "discriminant"] = Field(
+        "count", description="Score model: a network by the count likelihood, or the closed form (seconds, weaker)."
+    )
+    model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
+    encoder: str | None = Field(
+        None, description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME or clip."
+    )
+    encoder_weights: str | None = Field(
+        None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
+    )
+    clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
+    clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
+    epochs: int = Field(6, ge=1, description="Passes of the network over its part of the data.")
+    batch_size: int | None = Field(None, ge=2, description="Instances per step. Default: as in `ntmp train`.")
+    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
+    warmup: Literal["none", "discriminant"] = Field(
+        "none", description="What leads the network off its plateau on hard data: nothing, or the closed form."
+    )
+    count_noise: float = Field(0.0, ge=0, lt=1, description="Probability that a recorded count is off by one.")
+    folds: int | None = Field(
+        None,
+        ge=2,
+        description="Estimate on all tuples, in so many parts, each scored by a model of the others; only for data "
+        "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none.",
+    )
+    resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of whole tuples and U.")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals and bands.")
+    assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
+        None, description="Outside knowledge for tuples that are all half positive: prior<0.5 or prior>0.5."
+    )
+    memory_mb: int = Field(
+        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+    )
+    seed: int = Field(0, ge=0, description="Seed of initialisation, batch order and bootstrap.")
+
+
 class EvaluateConfig(Settings):
     """Score runs on the hidden test labels."""
 
@@ -205,6 +252,9 @@ class PipelineConfig(Settings):
 
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
+    estimate_prior: dict[str, Any] | None = Field(
+        None, description="Settings of estimate-prior, without seed; trainings without a prior of their own use it."
+    )
     train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
     runs: dict[str, dict[str, Any]] = Field(
         min_length=1, description="Name of a training to the settings that set it apart."
@@ -221,9 +271,10 @@ def load(
     file: Path | None = None,
     overrides: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> C:
-    """File, then `key=value` overrides, then options; every problem in one UsageError."""
-    values = read_yaml(file) if file else {}
+    """Defaults, then the file, then `key=value` overrides, then options; every problem in one UsageError."""
+    values = {**(defaults or {}), **(read_yaml(file) if file else {})}
     for text in overrides:
         _assign(values, text)
     return build(model, {**values, **(options or {})}, str(file) if file else "configuration")
@@ -283,12 +334,18 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
         known = _fields_at(model, path[:-1])
         return f"{where}: unknown setting; {did_you_mean(path[-1], known)}"
     if problem["type"] == "missing":
-        return f"{where}: required, but not given (--{path[-1].replace('_', '-')})"
+        other = _other_way(model, path)
+        return f"{where}: required, but not given (--{path[-1].replace('_', '-')}{other})"
     message: str = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where:
         return message
     return f"{where}: {message} (got {problem['input']!r})"
+
+
+def _other_way(model: type[BaseModel], path: Sequence[str]) -> str:
+    extra = model.model_fields[path[0]].json_schema_extra if len(path) == 1 else None
+    return f" X, or {extra['or']}" if isinstance(extra, dict) and "or" in extra else ""
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ FORMAT_VERSION = 1
 KINDS = {
     "tuples": "ntmp make-tuples",
     "features": "ntmp train --encoder",
+    "prior": "ntmp estimate-prior",
     "run": "ntmp train",
     "evaluation": "ntmp evaluate",
     "report": "ntmp report",

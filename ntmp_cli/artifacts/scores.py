@@ -16,7 +16,7 @@ def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
     with hdf5.create(staging.file(SCORES), "scores") as file:
         for name, values in arrays.items():
             file[name] = values
-    staging.add(SCORES, rows=len(arrays["test"]))
+    staging.add(SCORES, rows=len(next(iter(arrays.values()))))
 
 
 def read_scores(artifact: Artifact, *names: str) -> list[NDArray[Any]]:

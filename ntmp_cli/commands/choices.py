@@ -27,6 +27,12 @@ def encoder_names() -> list[str]:
     return encoders.names()
 
 
+def prior_names() -> list[str]:
+    from ntmp_cli.prior.estimator import priors
+
+    return priors.names()
+
+
 def metric_names() -> list[str]:
     from ntmp_cli.evaluation.metrics import metrics
 

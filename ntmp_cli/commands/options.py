@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -47,11 +47,13 @@ def with_config(
     *,
     complete: dict[str, Callable[[], list[str]]] | None = None,
     short_forms: dict[str, str] | None = None,
+    stand_in: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give the command an option per field of `model` and pass it the built `config`.
 
     Options left out do not override the file. `complete` maps a field to its shell-completion
-    choices; `short_forms` maps an integer option that the model folds into a field to its help.
+    choices; `short_forms` maps an integer option that the model folds into a field to its help; `stand_in` turns the
+    command's own options into settings that hold where nothing else gives them.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -83,7 +85,8 @@ def with_config(
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
             chosen = {name: _plain(value) for name, value in values.items() if value not in (None, [])}
-            config = load(model, given.pop("config_file"), given.pop("set_") or (), chosen)
+            found = stand_in(given) if stand_in else {}
+            config = load(model, given.pop("config_file"), given.pop("set_") or (), chosen, found)
             command(config=config, **given)
 
         run.__signature__ = inspect.Signature([*own, *options, *shared])  # type: ignore[attr-defined]

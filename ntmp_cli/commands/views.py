@@ -78,6 +78,33 @@ def run_view(console: Console, run: Artifact, history: Sequence[Mapping[str, Any
     _pairs(console, shown)
 
 
+def prior_view(console: Console, prior: Artifact, found: Mapping[str, Any]) -> None:
+    """The estimate, then every estimator's, then the bound and the doubts."""
+    level = f"{found['confidence']:.0%}"
+    _pairs(
+        console,
+        {
+            "directory": prior.path,
+            "class prior π": f"{found['prior']:.4f}, {level} interval {_interval(found['ci'])} ({found['estimator']})",
+            "upper bound": f"{found['upper_bound']['value']:.4f}, {found['upper_bound']['confident']:.4f} at {level}",
+            "from": f"{found['tuples']:,} tuples, {found['unlabeled']:,} unlabeled that no score model was trained on",
+        },
+    )
+    table = Table("estimator", box=box.SIMPLE_HEAD)
+    for name in ("π", f"{level} interval"):
+        table.add_column(name, justify="right")
+    for name, row in found["estimators"].items():
+        value = "undefined" if row["value"] is None else f"{row['value']:.4f}"
+        table.add_row(Text(name, style="bold" if name == found["estimator"] else ""), value, _interval(row["ci"]))
+    console.print(table)
+    for warning in found["warnings"]:
+        console.print(Text(f"warning: {warning}"), soft_wrap=True)
+
+
+def _interval(ci: Sequence[float] | None) -> str:
+    return "none" if ci is None else f"{ci[0]:.4f} to {ci[1]:.4f}"
+
+
 def evaluation_view(console: Console, evaluation: Artifact) -> None:
     """The results table."""
     from ntmp_cli.stages.report import table_of

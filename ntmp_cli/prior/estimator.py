@@ -3,23 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.learning.recalibration import Line, looks_mirrored, recalibrate
 from ntmp_cli.registry import Registry
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class ScoredTuples:
-    """Scores of held-out tuples (in a row), their lengths and recorded counts, and scores of U."""
+    """Scores of tuples (in a row) that the scorer never saw, their lengths and recorded counts, and scores of U.
 
-    scores: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    unlabeled: NDArray[np.float64]
+    Scores are log-odds at the tuples' own rate of positives, up to a line a·z + b that the counts will tell.
+    """
+
+    scores: Floats
+    sizes: Integers
+    counts: Integers
+    unlabeled: Floats
+    noise: float = 0.0
+
+    @cached_property
+    def line(self) -> Line:
+        """The line under which the recorded counts are most probable."""
+        return recalibrate(self.scores, self.sizes, self.counts, self.noise)
+
+    @property
+    def rate(self) -> float:
+        """Share of positives among tuple instances."""
+        return float(self.counts.sum() / self.sizes.sum())
+
+    @property
+    def symmetric(self) -> bool:
+        """n = 2m in every tuple: (p₊, p₋, π) → (p₋, p₊, 1−π) leaves all data unchanged."""
+        return bool((self.sizes == 2 * self.counts).all())
+
+    def mirrored(self) -> ScoredTuples:
+        """The same with the classes exchanged."""
+        return replace(self, scores=-self.scores, unlabeled=-self.unlabeled)
+
+    def oriented(self) -> ScoredTuples:
+        """The side on which the counts are more probable; where they cannot tell, the side it is on."""
+        if self.symmetric or not looks_mirrored(self.scores, self.sizes, self.counts):
+            return self
+        return self.mirrored()
 
 
-# An estimator maps scores to the class prior π of the unlabeled pool.
-priors: Registry[Callable[[ScoredTuples], float]] = Registry("prior", "ntmp_cli.prior")
+@dataclass(frozen=True)
+class Sample:
+    """What estimators look at, for R resamples at once: sums over tuples and over U, by bins of the score.
+
+    Bins hold equally many instances of tuples and U together. Resampling U is then drawing counts of bins, and all
+    that is left of an instance is its bin, so that the cost does not grow with the data.
+    """
+
+    centres: Floats  # (G,) mean score of a bin, ascending
+    sigmoids: Floats  # (G,) mean σ(score) of a bin's unlabeled instances, less the mean over all tuple instances
+    unlabeled: Floats  # (R, G) unlabeled instances
+    believed: Floats  # (R, G) posterior probability of tuple instances, given their tuple's count
+    proxy: Floats  # (R, G) the m highest-scored instances of every tuple
+    lines: Floats  # (R, 2) slope and intercept that make the scores log-odds at the tuples' rate
+    strata: Integers  # (S, 2) n and m
+    moments: Floats  # (R, S, 4) per stratum: tuples, Σ s, Σ s², Σ q with s = Σ h, q = Σ h² of a tuple, h = σ − its mean
+    rate: float
+    whole: Sample | None = None  # of resamples: the data they were drawn from
+
+    @property
+    def data(self) -> Sample:
+        """The data as they are: what fixes bandwidths and grids for all resamples."""
+        return self.whole or self
+
+
+# An estimator gives the class prior π of the unlabeled pool for every resample; nan where it is undefined.
+priors: Registry[Callable[[Sample], Floats]] = Registry("prior", "ntmp_cli.prior")

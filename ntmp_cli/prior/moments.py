@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
 
-from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.prior.estimator import ScoredTuples, priors
+from ntmp_cli.prior.estimator import Floats, Sample, priors
 
 # A difference of class means below this is rounding.
 SMALLEST_DELTA = 1e-7
 
 
 @priors.register("moments")
-def moments(data: ScoredTuples) -> float:
+def moments(sample: Sample) -> Floats:
     """Within-tuple covariance and means of sigmoid scores; needs no positive proxy.
 
     With h = σ(score), two members of a tuple of rate α have Cov(h_i, h_j) = −δ² α(1−α)/(n−1), where
-    δ = E₊h − E₋h, and E_T h = E₋h + αδ. The strata's covariances are pooled by their number of pairs,
-    which gives δ; the scores are taken as oriented (δ > 0). Then π = (E_U h − E₋h)/δ.
+    δ = E₊h − E₋h, and E_T h = E₋h + αδ. The strata's estimates of δ² are combined by inverse variance, which goes
+    with 1/(pairs·c²), c = α(1−α)/(n−1); the scores are taken as oriented (δ > 0). Then π = (E_U h − E₋h)/δ.
     """
-    # Covariances do not depend on the origin; near the mean they lose no digits.
-    origin = float(expit(data.scores).mean())
-    h, owner = expit(data.scores) - origin, np.repeat(np.arange(len(data.sizes)), data.sizes)
-    rates = data.counts / data.sizes
-    sums = np.bincount(owner, h)
-    squares = np.bincount(owner, h**2)
-    products = expected = 0.0
-    for n, m in sorted(set(zip(data.sizes.tolist(), data.counts.tolist(), strict=True))):
-        if n < 2 or m in (0, n):
-            continue
-        at = (data.sizes == n) & (data.counts == m)
-        tuples = int(at.sum())
-        if tuples < 2:
-            continue
-        mean = sums[at].sum() / (n * tuples)
-        # Σ_{i≠j} (h_i−μ)(h_j−μ) = (Σh − nμ)² − Σ(h−μ)², per tuple. The factor makes up for μ being estimated
-        # from the same tuples; without it every stratum adds its variance, and many small strata bias δ.
-        spread = squares[at] - 2 * mean * sums[at] + n * mean**2
-        unbiased = 1 + (n - 1) / (n * (tuples - 1))
-        products += float((unbiased * (sums[at] - n * mean) ** 2 - spread).sum())
-        expected += tuples * n * (m / n) * (1 - m / n)
-    if expected == 0 or -products / expected < SMALLEST_DELTA**2:
-        raise NotIdentifiableError(
-            "the scores of a tuple's members are not negatively correlated, so they carry no class information",
-            hint="Use tuples with 0 < m < n and a better score model.",
-        )
-    delta = float(np.sqrt(-products / expected))
-    negative = float((h - rates[owner] * delta).mean())
-    return float((expit(data.unlabeled).mean() - origin - negative) / delta)
+    n, m = sample.strata.T.astype(np.float64)
+    tuples, sums, squares, own = np.moveaxis(sample.moments, -1, 0)
+    c = np.where(n > 1, (m / n) * (1 - m / n) / np.maximum(n - 1, 1), 0.0)
+    usable = (c > 0) & (tuples >= 2)
+    several = np.maximum(tuples, 2)
+    # Σ_{i≠j} (h_i−μ)(h_j−μ) = (Σh − nμ)² − Σ(h−μ)², per tuple. The factor makes up for μ being estimated
+    # from the same tuples; without it every stratum adds its variance, and many small strata bias δ.
+    between = squares - sums**2 / several
+    within = own - sums**2 / (n * several)
+    products = (1 + (n - 1) / (n * (several - 1))) * between - within
+    information = np.where(usable, c * tuples * n * (n - 1) * c, 0.0).sum(axis=1)
+    signal = -np.where(usable, c * products, 0.0).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        square = signal / information
+        delta = np.sqrt(np.where(square > SMALLEST_DELTA**2, square, np.nan))
+        instances = tuples @ n
+        negative = sums.sum(axis=1) / instances - delta * (tuples @ m) / instances
+        mean = sample.unlabeled @ sample.sigmoids / sample.unlabeled.sum(axis=1)
+        found: Floats = (mean - negative) / delta
+    return found

@@ -114,6 +114,8 @@ def _cell(run: Artifact) -> tuple[Any, ...]:
 def _settings(run: Artifact) -> dict[str, Any]:
     """Every setting that could set a run apart, seeds excepted, and the identity of its test labels."""
     train = {key: value for key, value in run.manifest.config.items() if key != "seed"}
+    if run.summary.get("prior_estimated"):
+        train["prior"] = "estimated"  # a little different for every seed
     # How many tuples a shard holds, or how much memory is used, does not change what is learned.
     quiet = {"seed", "shard_size"}
     tuples = {f"tuples.{k}": v for k, v in run.summary["tuples_config"].items() if k not in quiet}

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ntmp_cli.artifacts import Artifact
-from ntmp_cli.config import MakeTuplesConfig, PipelineConfig, TrainConfig, build
+from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig, build
 from ntmp_cli.data.labelled import datasets
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
@@ -16,10 +16,16 @@ from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.learning.encoders import get_encoder
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import require_model
+from ntmp_cli.prior.estimator import priors
+from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
+from ntmp_cli.stages.prior_lookup import prior_of
 from ntmp_cli.stages.report import report
 from ntmp_cli.stages.train import Watcher, train
+
+# Stands for a prior until it is estimated, so that all other settings can be checked before.
+UNKNOWN = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,15 @@ class Study:
 
     tuples: dict[int, MakeTuplesConfig]
     trainings: dict[tuple[str, int], TrainConfig]
+    estimates: dict[int, EstimatePriorConfig]
+    without_prior: frozenset[str]  # names of the trainings that use the estimate
     config: PipelineConfig = field(repr=False)
 
 
 def resolve(config: PipelineConfig, where: str) -> Study:
     """Check every setting of every stage before anything runs."""
-    for group in ("make_tuples", "train", *(f"runs.{name}" for name in config.runs)):
-        values = config.runs[group[5:]] if group.startswith("runs.") else getattr(config, group)
+    for group in ("make_tuples", "estimate_prior", "train", *(f"runs.{name}" for name in config.runs)):
+        values = config.runs[group[5:]] if group.startswith("runs.") else getattr(config, group) or {}
         if "seed" in values:
             raise UsageError(f"{where}: {group}.seed: seeds are given once, by the list `seeds`")
     for name in config.runs:
@@ -57,7 +65,12 @@ def resolve(config: PipelineConfig, where: str) -> Study:
     if len(set(config.seeds)) != len(config.seeds):
         raise UsageError(f"{where}: seeds: a seed is given twice")
     # The prior of U is known by construction here, so that it need not be written twice.
-    shared = {key: config.make_tuples[key] for key in ("prior",) if config.make_tuples.get(key) is not None}
+    known = config.make_tuples.get("prior")
+    shared = {} if known is None else {"prior": known}
+    without: frozenset[str] = frozenset()
+    if config.estimate_prior is not None:
+        without = frozenset(name for name, own in config.runs.items() if "prior" not in {**config.train, **own})
+        shared = {"prior": UNKNOWN}
     tuples = {
         seed: build(MakeTuplesConfig, {**config.make_tuples, "seed": seed}, f"{where}: make_tuples")
         for seed in config.seeds
@@ -69,8 +82,15 @@ def resolve(config: PipelineConfig, where: str) -> Study:
         for name, own in config.runs.items()
         for seed in config.seeds
     }
+    estimates = {
+        seed: build(EstimatePriorConfig, {**config.estimate_prior, "seed": seed}, f"{where}: estimate_prior")
+        for seed in config.seeds
+        if config.estimate_prior is not None
+    }
+    for estimate in estimates.values():
+        priors.get(estimate.estimator)
     _require_known_names(config, tuples[config.seeds[0]], list(trainings.values()))
-    return Study(tuples, trainings, config)
+    return Study(tuples, trainings, estimates, without, config)
 
 
 def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, trainings: Sequence[TrainConfig]) -> None:
@@ -103,9 +123,19 @@ def run_pipeline(
     for seed, tuples in study.tuples.items():
         made = make_tuples(tuples, out / f"tuples-{seed}", data_root=data_root, download=download, if_exists="refresh")
         yield Step(f"tuples-{seed}", made)
+    for seed, settings in study.estimates.items():
+        place = out / f"prior-{seed}"
+        found = estimate_prior(
+            settings, out / f"tuples-{seed}", place, if_exists="refresh", device=device, watching=watching
+        )
+        yield Step(f"prior-{seed}", found)
     runs = []
     for (name, seed), training in study.trainings.items():
         runs.append(out / "runs" / f"{name}-{seed}")
+        source = out / f"prior-{seed}" if name in study.without_prior else None
+        if source is not None:
+            _, prior = prior_of(source, open_artifact(out / f"tuples-{seed}", "tuples"))
+            training = training.model_copy(update={"prior": prior})
         with watching(training.epochs) as watcher:
             run = train(
                 training,
@@ -115,6 +145,7 @@ def run_pipeline(
                 resume="if-same",
                 device=device,
                 watcher=watcher,
+                prior_from=source,
             )
         yield Step(f"runs/{name}-{seed}", run)
     yield Step("evaluation", evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh"))

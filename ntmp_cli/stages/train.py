@@ -47,6 +47,7 @@ from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess, process_group
 from ntmp_cli.ranks import is_first_process, local_rank, number_of_processes
 from ntmp_cli.stages.features import encode_tuples, file_identity
+from ntmp_cli.stages.prior_lookup import prior_of
 from ntmp_cli.stages.teacher import discriminant_targets, fit_data
 from ntmp_cli.stages.training_data import (
     InstanceTargets,
@@ -81,17 +82,21 @@ def train(
     checkpoint_seconds: float = 30.0,
     watcher: Watcher | None = None,
     features: Path | None = None,
+    prior_from: Path | None = None,
 ) -> Artifact:
     """Train on a tuples directory and publish a run directory.
 
     Features of a frozen encoder are kept in the folder `features`, by default beside `out`, and used again.
+    `prior_from` is the prior directory that `config.prior` was read from, for the lineage.
     """
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
     config = config.model_copy(update={"parts": _parts(config)})
     settings = config.model_dump(mode="json")
     files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
-    plan = Plan("run", {**settings, **files}, config.seed, (describe_input(tuples),))
+    estimate = None if prior_from is None else _used_estimate(config, prior_from, tuples)
+    inputs = (tuples,) if estimate is None else (tuples, estimate)
+    plan = Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
@@ -102,7 +107,8 @@ def train(
         log.warning("%s: a checkpoint of an earlier, unfinished run is ignored; --resume continues it", out)
 
     method = kind(config, read_task(tuples))
-    _warn_of_other_prior(config, tuples)
+    if estimate is None:
+        _warn_of_other_prior(config, tuples)
     _warn_of_unused(config, method)
     chosen = choose_device(device)
     with process_group(chosen) as processes:
@@ -119,11 +125,20 @@ def train(
         if processes.rank == 0:
             with publishing(out, plan, if_exists=if_exists) as staging:
                 _write(staging, outcome, tuples, source, _scores(model, test, heldout, outcome))
-                summary = _summary(config, method, tuples, source, model, outcome)
+                summary = _summary(config, method, tuples, source, model, outcome, estimate is not None)
                 staging.summary = {**summary, "batch_size": batch_size}
             store.remove()
         processes.agree("published")
     return open_artifact(out)
+
+
+def _used_estimate(config: TrainConfig, path: Path, tuples: Artifact) -> Artifact | None:
+    """The prior directory, unless another prior was given over it."""
+    estimate, value = prior_of(path, tuples)
+    if config.prior == value:
+        return estimate
+    log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, value, path)
+    return None
 
 
 def _parts(config: TrainConfig) -> int:
@@ -287,7 +302,13 @@ def _write_history(staging: Staging, outcome: Outcome) -> None:
 
 
 def _summary(
-    config: TrainConfig, method: Method, tuples: Artifact, source: Artifact, model: Scorer, outcome: Outcome
+    config: TrainConfig,
+    method: Method,
+    tuples: Artifact,
+    source: Artifact,
+    model: Scorer,
+    outcome: Outcome,
+    estimated: bool,
 ) -> dict[str, Any]:
     info = tuples.summary
     strata = info["strata"]["train"]
@@ -301,7 +322,9 @@ def _summary(
         "n": single["n"],
         "m": single["m"],
         "mean_rate": info["mean_rate"],
-        "prior": config.prior,
+        # Results are compared at the prior that the pool has, whatever was estimated for it.
+        "prior": info["prior"] if estimated and info["prior"] is not None else config.prior,
+        "prior_estimated": estimated,
         "unlabeled_prior": info["prior"],
         "tuples_seed": tuples.manifest.seed,
         "tuples_config": tuples.manifest.config,

@@ -17,8 +17,9 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.loop import WeightAverage
 from ntmp_cli.learning.method import Task, methods
-from ntmp_cli.learning.methods.count import believed_loss, looks_mirrored
+from ntmp_cli.learning.methods.count import believed_loss
 from ntmp_cli.learning.models import build_scorer, predict
+from ntmp_cli.learning.recalibration import looks_mirrored
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
 

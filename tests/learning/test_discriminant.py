@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from ntmp_cli.learning import discriminant
 from ntmp_cli.learning.discriminant import Discriminant, Moments, combine, fit, second_order, whiten
-from ntmp_cli.learning.methods.count import looks_mirrored
+from ntmp_cli.learning.recalibration import looks_mirrored
 
 
 @dataclass(frozen=True)

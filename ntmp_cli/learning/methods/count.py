@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -20,6 +19,7 @@ from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.counts import count_log_prob
 from ntmp_cli.learning.groups import normalised_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
+from ntmp_cli.learning.recalibration import looks_mirrored, recalibrate
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks
 
 # Standard errors from which on the sign of a difference is believed.
@@ -186,33 +186,7 @@ def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> float:
     They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
     """
     z = heldout.tuple_scores - (_logit(config.prior) - _logit(_tuple_rate(task)))
-    return recalibrated_nll(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0)
-
-
-def looks_mirrored(z: NDArray[np.float32], sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> bool:
-    """Whether the counts are more probable under a·z + b with a < 0 than with a > 0 (SPEC section 5)."""
-    return recalibrated_nll(-z, sizes, counts) < recalibrated_nll(z, sizes, counts)
-
-
-def recalibrated_nll(
-    z: NDArray[np.float32],
-    sizes: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    noise: float = 0.0,
-    steepest: float = 4.0,
-) -> float:
-    """The least mean −log P(count | a·z + b) over b and log a ≤ `steepest`; NaN where the scores are no numbers."""
-    if not np.isfinite(z).all():
-        return float("nan")
-    scores, n, m = torch.from_numpy(z).double(), torch.from_numpy(sizes), torch.from_numpy(counts)
-
-    def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        point = torch.tensor(at, requires_grad=True)
-        value = -count_log_prob(point[0].exp() * scores + point[1], n, m, noise).mean()
-        (slope,) = torch.autograd.grad(value, point)
-        return float(value.detach()), slope.numpy()
-
-    return float(minimize(loss, np.zeros(2), jac=True, bounds=[(-8, steepest), (-50, 50)]).fun)
+    return recalibrate(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0).nll
 
 
 def _tuple_rate(task: Task) -> float:

@@ -7,7 +7,8 @@ import numpy as np
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
 from ntmp_cli.learning.method import FitData, FittedMethod, Heldout, LinearFit, methods
-from ntmp_cli.learning.methods.count import looks_mirrored, require_orientation, tuple_nll
+from ntmp_cli.learning.methods.count import require_orientation, tuple_nll
+from ntmp_cli.learning.recalibration import looks_mirrored
 
 SIGN_TEST_TUPLES = 20_000
 

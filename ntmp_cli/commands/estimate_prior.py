@@ -1,0 +1,45 @@
+"""`ntmp estimate-prior`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.choices import encoder_names, model_names, prior_names
+from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.commands.train import Device, Features, Threads
+from ntmp_cli.config import EstimatePriorConfig
+
+Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory with the unlabeled pool.", show_default=False)]
+
+
+@with_config(EstimatePriorConfig, complete={"estimator": prior_names, "model": model_names, "encoder": encoder_names})
+def command(
+    config: EstimatePriorConfig,
+    tuples: Tuples,
+    out: Out,
+    if_exists: IfExists = "fail",
+    device: Device = "auto",
+    threads: Threads = None,
+    features: Features = None,
+    json: Json = False,
+) -> None:
+    """Estimate the class prior of the unlabeled pool, without any label. Creates a prior directory.
+
+    Example: ntmp estimate-prior --tuples work/tuples --out work/prior, then
+    ntmp train --tuples work/tuples --prior-from work/prior --out work/run
+    """
+    from ntmp_cli.commands.progress import limit_threads, watching
+    from ntmp_cli.commands.views import prior_view
+    from ntmp_cli.stages.estimate_prior import estimate_prior
+    from ntmp_cli.stages.prior_lookup import read_prior
+
+    limit_threads(threads)
+    prior = estimate_prior(
+        config, tuples, out, if_exists=if_exists, device=device, features=features, watching=watching
+    )
+    found = read_prior(prior)
+    show({**identity(prior, out), **found}, json, lambda console: prior_view(console, prior, found))

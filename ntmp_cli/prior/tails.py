@@ -1,0 +1,134 @@
+"""Priors and bounds from the tails of two score distributions, positives' and U's (SPEC section 5).
+
+Far up the scores only positives are left, and P_U(s > t)/P₊(s > t) falls to π there. Positives are tuple instances,
+weighed by their exact posterior given their tuple's count, or, in the paper's protocol, each tuple's m highest.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, ndtr
+from scipy.stats import beta
+
+from ntmp_cli.prior.estimator import Floats, Sample, priors
+
+POINTS = 200
+QUANTILES = (0.6, 0.99)
+# Constants of the confidence penalty of best-bin estimation (Garg et al. 2021, equation 3).
+_GAMMA, _RISK = 0.01, 0.1
+
+
+@priors.register("best-bin")
+def best_bin(sample: Sample) -> Floats:
+    """Least tail ratio plus a confidence penalty, positives weighed by exact tuple posteriors.
+
+    Garg et al. (2021): ĉ minimises (q_U(c) + (1+γ)(e_U + e_P))/q_P(c) with e = √(log(4/δ)/2N), and π = q_U(ĉ)/q_P(ĉ).
+    """
+    positive, unlabeled = _tail(sample.believed), _tail(sample.unlabeled)
+    error = sqrt(log(4 / _RISK) / 2)
+    few = error / np.sqrt(sample.unlabeled.sum(axis=1)) + error / np.sqrt(sample.believed.sum(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(positive > 0, (unlabeled + (1 + _GAMMA) * few[:, None]) / positive, np.inf)
+        ratio = unlabeled / positive
+    best = np.argmin(bound, axis=1)
+    found: Floats = np.minimum(ratio[np.arange(len(best)), best], 1.0)
+    return found
+
+
+@priors.register("tail-ratio")
+def tail_ratio(sample: Sample) -> Floats:
+    """Least smoothed tail ratio on the scale of probabilities, with one bandwidth for both tails."""
+    data = sample.data
+    p = expit(data.lines[0, 0] * data.centres + data.lines[0, 1])
+    width = silverman(p, data.unlabeled[0] + data.believed[0])
+    grid = _grid(p, data.believed[0])
+    ratio = _smooth_tail(p, sample.unlabeled, grid, width) / _smooth_tail(p, sample.believed, grid, width)
+    return _clipped(ratio.min(axis=1))
+
+
+@priors.register("paper")
+def paper(sample: Sample) -> Floats:
+    """The paper's protocol to the letter: greatest smoothed tail ratio to each tuple's m highest scores."""
+    data, z = sample.data, sample.centres
+    grid = _grid(z, data.proxy[0])
+    tail_u = _smooth_tail(z, sample.unlabeled, grid, silverman(z, data.unlabeled[0]))
+    tail_p = _smooth_tail(z, sample.proxy, grid, silverman(z, data.proxy[0]))
+    return _clipped((tail_u / tail_p).max(axis=1))
+
+
+def _grid(at: Floats, positive: Floats) -> Floats:
+    """Thresholds: quantiles of the positives' scores."""
+    return _quantiles(at, positive, np.linspace(*QUANTILES, POINTS))
+
+
+def _smooth_tail(at: Floats, weights: Floats, grid: Floats, width: float) -> Floats:
+    """P(score > t) at every t of the grid, smoothed by a Gaussian kernel, of every row of weights.
+
+    A sum of falling functions falls itself: isotonic regression would leave it as it is.
+    """
+    tail: Floats = weights @ ndtr((at[:, None] - grid) / width) / weights.sum(axis=1, keepdims=True)
+    return np.maximum(tail, 1e-300)
+
+
+def _clipped(prior: Floats) -> Floats:
+    found: Floats = np.clip(prior, 0.0, 1.0)
+    return found
+
+
+def silverman(at: Floats, weights: Floats) -> float:
+    """Silverman's rule: 0.9 · min(σ, IQR/1.34) · N^(−1/5); a positive number even for constant scores."""
+    total = weights.sum()
+    mean = weights @ at / total
+    spread = sqrt(max(weights @ (at - mean) ** 2 / total, 0.0))
+    low, high = _quantiles(at, weights, np.array([0.25, 0.75]))
+    spread = min(spread, (high - low) / 1.34) or spread
+    return float(max(0.9 * spread * total**-0.2, 1e-9))
+
+
+def _quantiles(at: Floats, weights: Floats, levels: Floats) -> Floats:
+    """Weighted quantiles of values in ascending order."""
+    before = np.cumsum(weights) - weights / 2
+    found: Floats = np.interp(levels * weights.sum(), before, at)
+    return found
+
+
+def _tail(weights: Floats) -> Floats:
+    """Share of every row at or above each bin."""
+    found: Floats = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1] / weights.sum(axis=1, keepdims=True)
+    return found
+
+
+class NeymanPearson(NamedTuple):
+    """max_τ {TPR − FPR}₊ of the positive proxy against U, with Clopper–Pearson bands.
+
+    The paper reads `value` as a lower bound on π. U holds positives too, so that TPR − FPR_U = (1−π)(TPR − FPR₋) ≤ 1−π:
+    what it bounds is π from above, by 1 − value, and by 1 − `low` with confidence.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def neyman_pearson(sample: Sample, confidence: float) -> NeymanPearson:
+    """The bound over 200 thresholds; each band holds with half of the allowed error."""
+    thresholds = np.unique(np.linspace(0, len(sample.centres) - 1, POINTS).astype(np.int64))
+    hits, calls = (np.cumsum(w[0, ::-1])[::-1][thresholds] for w in (sample.proxy, sample.unlabeled))
+    positives, pool = sample.proxy[0].sum(), sample.unlabeled[0].sum()
+    gap = hits / positives - calls / pool
+    best = int(np.argmax(gap))
+    error = (1 - confidence) / 2
+    tpr = _clopper_pearson(hits[best], positives, error)
+    fpr = _clopper_pearson(calls[best], pool, error)
+    value, low, high = gap[best], tpr[0] - fpr[1], tpr[1] - fpr[0]
+    return NeymanPearson(*(float(min(max(x, 0.0), 1.0)) for x in (value, low, high)))
+
+
+def _clopper_pearson(hits: float, trials: float, error: float) -> tuple[float, float]:
+    """The exact two-sided interval of a binomial share."""
+    low = beta.ppf(error / 2, hits, trials - hits + 1) if hits > 0 else 0.0
+    high = beta.ppf(1 - error / 2, hits + 1, trials - hits) if hits < trials else 1.0
+    return float(low), float(high)

@@ -1,0 +1,182 @@
+"""estimate-prior as a user runs it, and trainings that use what it found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ntmp_cli.artifacts import open_artifact
+
+LIGHT = ("--model", "linear", "--epochs", 6, "--lr", 0.05, "--resamples", 50)
+
+
+@pytest.fixture(scope="module")
+def gaussian(ntmp_done, tmp_path_factory):
+    """(tuples, its prior directory, the JSON that was printed) of two clouds that a line tells apart."""
+    folder = tmp_path_factory.mktemp("gaussian")
+    sizes = ("--num-tuples", 600, "--unlabeled-size", 800)
+    data = ("--dataset", "gaussians", "--n", 3, "--m", 1, "--prior", 0.7, *sizes)
+    ntmp_done("make-tuples", *data, "--heldout-share", 0.3, "--out", folder / "tuples")
+    ended = ntmp_done("estimate-prior", "--tuples", folder / "tuples", *LIGHT, "--json", "--out", folder / "prior")
+    return folder / "tuples", folder / "prior", ended.json
+
+
+def test_the_prior_is_found_without_a_label_and_told_whole(gaussian):
+    _, out, told = gaussian
+    assert told["prior"] == pytest.approx(0.7, abs=0.06)
+    assert told["ci"][0] < 0.7 < told["ci"][1]
+    assert told["estimator"] == "em-affine"
+    assert set(told["estimators"]) == {"best-bin", "em", "em-affine", "moments", "paper", "tail-ratio"}
+    assert told["estimators"]["em-affine"]["value"] == told["prior"]
+    assert told["upper_bound"]["confident"] > 0.7
+    written = json.loads((out / "prior.json").read_text())
+    assert {key: told[key] for key in written} == written
+    assert (out / "prior.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "prior.svg").read_bytes().startswith(b"<?xml")
+    assert open_artifact(out, "prior").entries("scores.h5")
+
+
+def test_the_same_seed_gives_the_same_bytes(gaussian, ntmp_done, tmp_path):
+    tuples, out, told = gaussian
+    again = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--json", "--out", tmp_path / "again").json
+    assert again["manifest_sha256"] == told["manifest_sha256"]
+    kept = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--if-exists", "skip", "--out", out)
+    assert kept.err == ""  # nothing was trained
+
+
+def test_people_see_every_estimator_and_its_interval(gaussian, ntmp_done):
+    tuples, out, told = gaussian
+    shown = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--if-exists", "skip", "--out", out).out
+    assert f"{told['prior']:.4f}, 95% interval" in shown
+    for name in told["estimators"]:
+        assert name in shown
+
+
+@pytest.mark.parametrize("more", [("--score", "discriminant"), ("--folds", 2), ("--warmup", "discriminant")])
+def test_other_ways_to_scores_find_it_too(gaussian, ntmp_done, tmp_path, more):
+    tuples, _, _ = gaussian
+    told = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *more, "--json", "--out", tmp_path / "p").json
+    assert told["prior"] == pytest.approx(0.7, abs=0.06)
+
+
+def test_the_chosen_estimator_is_the_one_used(gaussian, ntmp_done, tmp_path):
+    tuples, _, told = gaussian
+    chosen = ("--estimator", "moments")
+    other = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *chosen, "--json", "--out", tmp_path / "p").json
+    assert other["prior"] == told["estimators"]["moments"]["value"]
+
+
+def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, ntmp_done, tmp_path):
+    tuples, prior, told = gaussian
+    shape = ("--model", "linear", "--epochs", 2)
+    ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "run")
+    run = open_artifact(tmp_path / "run", "run")
+    assert run.manifest.config["prior"] == told["prior"]
+    assert {"kind": "prior", "sha256": told["manifest_sha256"]}.items() <= run.manifest.inputs[1].items()
+    assert run.summary["prior_estimated"] is True
+
+
+def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
+    tuples, prior, _ = gaussian
+    shape = ("--model", "linear", "--epochs", 1, "--prior", 0.6)
+    ended = ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "run")
+    run = open_artifact(tmp_path / "run", "run")
+    assert run.manifest.config["prior"] == 0.6
+    assert [given["kind"] for given in run.manifest.inputs] == ["tuples"]
+    assert "prior 0.6 is used instead of the estimate" in ended.err
+
+
+def test_training_without_a_prior_names_both_ways(ntmp, tuples, tmp_path):
+    ended = ntmp("train", "--tuples", tuples, "--out", tmp_path / "run")
+    assert ended.code == 2
+    assert "--prior X, or --prior-from DIR" in ended.err
+
+
+def test_train_refuses_a_prior_of_other_tuples(gaussian, ntmp, tuples, tmp_path):
+    _, prior, _ = gaussian
+    ended = ntmp("train", "--tuples", tuples, "--prior-from", prior, "--out", tmp_path / "run")
+    assert ended.code == 3
+    assert "was estimated on other tuples than" in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_refuses_a_directory_that_is_no_prior(ntmp, tuples, tmp_path):
+    ended = ntmp("train", "--tuples", tuples, "--prior-from", tuples, "--out", tmp_path / "run")
+    assert ended.code == 3
+    assert "expected kind 'prior', found 'tuples'" in ended.err
+
+
+def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_path):
+    sizes = ("--num-tuples", 600, "--unlabeled-size", 800, "--heldout-share", 0.3)
+    data = ("--dataset", "gaussians", "--n", 2, "--m", 1, "--prior", 0.7, *sizes)
+    ntmp_done("make-tuples", *data, "--out", tmp_path / "t")
+    ended = ntmp("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--out", tmp_path / "p")
+    assert ended.code == 4
+    assert "known only up to its mirror" in ended.err
+    assert "--assume 'prior<0.5'" in ended.err
+    assert not (tmp_path / "p").exists()
+    for assumed, expected in (("prior>0.5", 0.7), ("prior<0.5", 0.3)):
+        told = ntmp_done(
+            *("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--assume", assumed),
+            *("--if-exists", "overwrite", "--json", "--out", tmp_path / "p"),
+        ).json
+        assert told["prior"] == pytest.approx(expected, abs=0.06)
+
+
+def test_a_score_model_that_learned_nothing_gives_no_prior(gaussian, ntmp, tmp_path):
+    tuples, _, _ = gaussian
+    lazy = ("--model", "linear", "--epochs", 1, "--lr", 1e-6)
+    ended = ntmp("estimate-prior", "--tuples", tuples, *lazy, "--out", tmp_path / "p")
+    assert ended.code == 4
+    assert "the score model has learned nothing" in ended.err
+    assert not (tmp_path / "p").exists()
+
+
+def test_parts_that_share_instances_are_warned_of(ntmp_done, tmp_path):
+    """Digits' tuples use every instance about twice: a part's scores come from a model that has seen it."""
+    tuples = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--out", tmp_path / "t")
+    ntmp_done("make-tuples", *tuples)
+    ended = ntmp_done(
+        *("estimate-prior", "--tuples", tmp_path / "t", "--score", "discriminant", "--folds", 2),
+        *("--resamples", 20, "--out", tmp_path / "p"),
+    )
+    assert "of the instances are in tuples of more than one part" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--estimator", "median"), 2, "unknown prior 'median'"),
+        (("--folds", 1), 2, "folds"),
+        (("--assume", "prior=0.5"), 2, "assume"),
+        (("--model", "mpl"), 2, "unknown model 'mpl'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(ntmp, tuples, tmp_path, more, code, said):
+    ended = ntmp("estimate-prior", "--tuples", tuples, *more, "--out", tmp_path / "p")
+    assert ended.code == code
+    assert said in ended.err
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_done, tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "seeds: [0, 1]\n"
+        "make_tuples: {dataset: gaussians, tuples: ['3:1'], prior: 0.7, num_tuples: 300, unlabeled_size: 400}\n"
+        "estimate_prior: {model: linear, epochs: 6, lr: 0.05, resamples: 50}\n"
+        "train: {method: count, model: linear, epochs: 2}\n"
+        "runs: {known: {prior: 0.7}, unknown: {}}\n"
+    )
+    told = ntmp_done("run", file, "--json", "--out", tmp_path / "study").json
+    assert "prior-0" in json.dumps(told)
+    unknown = open_artifact(tmp_path / "study" / "runs" / "unknown-1", "run")
+    known = open_artifact(tmp_path / "study" / "runs" / "known-1", "run")
+    assert [given["kind"] for given in unknown.manifest.inputs] == ["tuples", "prior"]
+    assert [given["kind"] for given in known.manifest.inputs] == ["tuples"]
+    assert unknown.manifest.config["prior"] != 0.7
+    again = ntmp_done("run", file, "--out", tmp_path / "study")
+    assert "0 steps done" in again.out
+    table = (tmp_path / "study" / "report" / "results.md").read_text()
+    assert "estimated" in table  # both seeds of a method whose prior was estimated are one row

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.prior.estimate import estimate_priors
+from ntmp_cli.prior.estimator import ScoredTuples, priors
+
+
+def estimate(*folds: ScoredTuples, **more):
+    return estimate_priors(list(folds), np.random.default_rng(0), resamples=120, **more)
+
+
+def test_every_estimator_is_reported_with_an_interval_around_its_value(simulate) -> None:
+    found = estimate(simulate(3, 1, 0.3))
+    assert set(found.estimates) == set(priors.names())
+    for name in ("em-affine", "em", "moments", "tail-ratio"):
+        one = found.estimates[name]
+        assert one.ci[0] < one.value < one.ci[1]
+    assert found.warnings == []
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say(simulate) -> None:
+    """Of 24 intervals at 90 %, fewer than 17 hits would happen once in a thousand times."""
+    rng = np.random.default_rng(5)
+    hits = {"em-affine": 0, "moments": 0}
+    for seed in range(24):
+        # A pool that is itself drawn: its own share of positives scatters, as the bootstrap assumes.
+        pool = 800
+        share = rng.binomial(pool, 0.3) / pool
+        found = estimate(simulate(3, 1, share, tuples=300, pool=pool, seed=seed), confidence=0.9)
+        for name in hits:
+            low, high = found.estimates[name].ci
+            hits[name] += low <= 0.3 <= high
+    assert min(hits.values()) >= 17
+
+
+@pytest.mark.parametrize("prior", [0.2, 0.8])
+def test_mirrored_parts_are_turned_by_their_counts(simulate, prior) -> None:
+    first, second = simulate(3, 1, prior, seed=1), simulate(3, 1, prior, seed=2)
+    right = estimate(first, second)
+    turned = estimate(first.mirrored(), second)
+    assert turned.estimates["em-affine"].value == pytest.approx(right.estimates["em-affine"].value, abs=1e-6)
+    assert turned.orientation_nats > 100
+
+
+def test_half_positive_tuples_leave_two_answers_until_one_is_assumed(simulate) -> None:
+    folds = simulate(2, 1, 0.3, seed=1), simulate(2, 1, 0.3, seed=2).mirrored()
+    with pytest.raises(NotIdentifiableError, match=r"0\.\d+ or 0\.\d+"):
+        estimate(*folds)
+    low, high = (estimate(*folds, below_half=below).estimates["em-affine"].value for below in (True, False))
+    assert low == pytest.approx(0.3, abs=0.03)
+    assert low + high == pytest.approx(1, abs=1e-6)
+
+
+def test_an_assumption_against_the_counts_is_a_warning_not_an_answer(simulate) -> None:
+    found = estimate(simulate(3, 1, 0.2), below_half=False)
+    assert found.estimates["em-affine"].value == pytest.approx(0.2, abs=0.03)
+    assert any("contradict --assume" in text for text in found.warnings)
+
+
+def test_classes_that_look_different_in_the_pool_are_a_warning(simulate) -> None:
+    data = simulate(3, 1, 0.5, tuples=4000, pool=8000)
+    shifted = ScoredTuples(data.scores, data.sizes, data.counts, 0.1 * data.unlabeled)
+    assert any("disagree" in text for text in estimate(shifted).warnings)
+
+
+def test_scores_without_information_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    noise = ScoredTuples(rng.standard_normal(900), np.full(300, 3), np.full(300, 1), rng.standard_normal(400))
+    with pytest.raises(NotIdentifiableError, match="learned nothing"):
+        estimate(noise)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_tuples_of_one_class_are_refused(count: int) -> None:
+    with pytest.raises(NotIdentifiableError, match="one class"):
+        estimate(ScoredTuples(np.arange(9.0), np.full(3, 3), np.full(3, count), np.arange(4.0)))
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(NotIdentifiableError, match="diverged"):
+        estimate(ScoredTuples(np.array([np.nan, 0.0, 1.0]), np.array([3]), np.array([1]), np.arange(4.0)))
