@@ -23,3 +23,10 @@ def read_scores(artifact: Artifact, *names: str) -> list[NDArray[Any]]:
     """The named arrays of a run's scores, in order."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
         return [hdf5.array(file, name) for name in names]
+
+
+def read_heldout_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
+    """`tuples`, `sizes`, `counts` and `unlabeled` of a run's held-out data; nothing where none was set aside."""
+    with hdf5.read(artifact.file(SCORES), "scores") as file:
+        names = [name for name in file if name.startswith("heldout_")]
+        return {name.removeprefix("heldout_"): hdf5.array(file, name) for name in names}

@@ -19,6 +19,7 @@ from ntmp_cli.artifacts import (
     IfExists,
     Plan,
     Staging,
+    content_sha256,
     describe_input,
     kept_output,
     open_artifact,
@@ -26,7 +27,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
 from ntmp_cli.errors import UsageError
@@ -221,7 +222,9 @@ def _write(
     if source is not tuples:
         staging.carry(source, ENCODER_WEIGHTS)
     write_scores(staging, scores)
-    staging.carry(tuples, TEST_LABELS)
+    for name in (TEST_LABELS, HELDOUT_LABELS):
+        if tuples.has(name):
+            staging.carry(tuples, name)
     _write_history(staging, outcome)
 
 
@@ -301,10 +304,12 @@ def _summary(
         "n": single["n"],
         "m": single["m"],
         "mean_rate": info["mean_rate"],
+        "tuple_rate": method.task.rate,
         "prior": config.prior,
         "unlabeled_prior": info["prior"],
         "tuples_seed": tuples.manifest.seed,
         "tuples_config": tuples.manifest.config,
+        "tuples_content": content_sha256(tuples),
         "model": method.model_name(),
         "encoder": source.summary.get("encoder"),
         "parameters": sum(p.numel() for p in model.parameters()),
