@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import hdf5
-from ntmp_cli.artifacts.layout import HELDOUT_LABELS, TEST_LABELS
+from ntmp_cli.artifacts.layout import TEST_LABELS
 from ntmp_cli.artifacts.manifest import Artifact
 from ntmp_cli.artifacts.publish import Staging
 
@@ -56,10 +56,3 @@ def read_oracle(artifact: Artifact, name: str) -> dict[str, NDArray[Any]]:
 def read_test_labels(artifact: Artifact) -> NDArray[np.bool_]:
     """Labels of the test split, from a tuples directory or from a run that carries a copy."""
     return read_oracle(artifact, TEST_LABELS)["labels"].astype(bool)
-
-
-def read_heldout_labels(run: Artifact) -> NDArray[np.bool_] | None:
-    """Labels of the held-out unlabeled instances, from the copy that a run carries; None where they are not known."""
-    if not run.has(HELDOUT_LABELS):
-        return None
-    return read_oracle(run, HELDOUT_LABELS)["labels"].astype(bool)

@@ -25,8 +25,7 @@ def read_scores(artifact: Artifact, *names: str) -> list[NDArray[Any]]:
         return [hdf5.array(file, name) for name in names]
 
 
-def read_heldout_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """`tuples`, `sizes`, `counts` and `unlabeled` of a run's held-out data; nothing where none was set aside."""
+def read_all_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
+    """Every array of a run's scores; those of held-out data only where some was set aside."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
-        names = [name for name in file if name.startswith("heldout_")]
-        return {name.removeprefix("heldout_"): hdf5.array(file, name) for name in names}
+        return {name: hdf5.array(file, name) for name in file}

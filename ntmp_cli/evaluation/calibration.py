@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
-from ntmp_cli.evaluation.count_likelihood import count_nll
+from ntmp_cli.evaluation.count_likelihood import CountLikelihood
 
 BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
@@ -186,14 +186,13 @@ def temperature_by_counts(
         return Temperature(math.nan, "no held-out data")
     z = np.clip(scores, -1e6, 1e6)  # an infinite score times anything, less anything
 
-    def nlls(betas: Floats) -> Floats:
-        return count_nll(betas[:, None] * z - shift, sizes, counts, noise)
+    likelihood = CountLikelihood(sizes, counts, noise)
 
     def nll(beta: float) -> float:
-        return float(nlls(np.array([beta]))[0])
+        return float(likelihood.nll(beta * z - shift))
 
     starts = np.geomspace(1 / HOTTEST, 1 / COLDEST, 13)  # β = 1 is the seventh
-    values = nlls(starts)
+    values = likelihood.nll(starts[:, None] * z - shift)
     least = int(np.argmin(values))
     if values[-1] <= values[least] + 1e-12:
         return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))

@@ -287,7 +287,7 @@ def _register_calibration() -> Iterator[str]:
                 name = measure + "_at_prior" * at_prior + f"_scaled_{scaling}" * bool(scaling)
                 metric = _calibration_metric(function, scaling, at_prior)
                 where = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
-                metric.__doc__ = f"{what}{where}; lower is better."
+                metric.__doc__ = f"{what}{where}."
                 metrics.register(name)(metric)
                 yield name
 

@@ -112,12 +112,14 @@ def bca_interval(
     z = ndtri([(1 - level) / 2, (1 + level) / 2])
 
     def tails(block: Floats, means: Floats, share: Floats) -> Floats:
-        d = block - block.mean(axis=1, keepdims=True)
-        spread = (d**2).sum(axis=1)
-        a = np.divide((d**3).sum(axis=1), 6 * spread**1.5, out=np.zeros(len(d)), where=spread > 0)
+        middle = block.mean(axis=1)
+        d = block - middle[:, None]
+        widest = np.abs(d).max(axis=1)
+        d /= np.where(widest > 0, widest, 1)[:, None]  # cubes of tiny differences would underflow
+        a = (d**3).sum(axis=1) / (6 * np.maximum((d**2).sum(axis=1), 1) ** 1.5)
         # Rounding in the mean of a resample must not decide whether it lies at the mean.
-        middle, near = block.mean(axis=1), 1e-12 * (np.abs(block).max(axis=1) + np.sqrt(spread))
-        below = ((means < middle - near) + (means <= middle + near)).T @ share / 2
+        near = 1e-12 * (np.abs(middle) + widest)
+        below = (share @ (means < middle - near) + share @ (means <= middle + near)) / 2
         z0 = ndtri(np.clip(below, 1e-12, 1 - 1e-12))[:, None]
         found: Floats = ndtr(z0 + (z0 + z) / (1 - a[:, None] * (z0 + z)))
         return found

@@ -182,15 +182,16 @@ def pooled_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
 
 
 def _draw_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: dict[str, Look]) -> None:
-    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="probability", ylabel="share of positives", aspect="equal")
+    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    ax.set(xlabel=f"probability, {name}", ylabel="share of positives")
     ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
-    ax.text(0.03, 0.97, name, transform=ax.transAxes, va="top", color="0.3")
     for label, look in looks.items():
         members = [own for own in diagrams if own.label == label]
         if members:
             mass, confidence, frequency = pooled_bins(members)
-            ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2)
-            ax.scatter(confidence, frequency, s=6 + 120 * mass, color=look.color, alpha=0.8, linewidths=0)
+            # Bins of few instances scatter; pale lines let the large points speak.
+            ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2, alpha=0.35)
+            ax.scatter(confidence, frequency, s=8 + 150 * mass, color=look.color, alpha=0.85, linewidths=0)
     if not diagrams:
         ax.text(0.5, 0.5, "not fitted", transform=ax.transAxes, ha="center", va="center", color="0.5")
 

@@ -26,6 +26,7 @@ from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
+    HELDOUT_LABELS,
     HISTORY,
     RANKINGS,
     RELIABILITY,
@@ -34,8 +35,8 @@ from ntmp_cli.artifacts.layout import (
     TEMPERATURES,
     TEST_LABELS,
 )
-from ntmp_cli.artifacts.oracle import read_heldout_labels, read_test_labels
-from ntmp_cli.artifacts.scores import read_heldout_scores, read_scores
+from ntmp_cli.artifacts.oracle import read_oracle
+from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
@@ -112,22 +113,23 @@ class _Found:
     curves: list[dict[str, Any]] = field(default_factory=list)
     temperatures: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, Any]] = field(default_factory=list)
+    labels: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Opened so far, by the hash of their file."""
 
 
 def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], found: _Found) -> None:
-    labels = read_test_labels(run)
-    scores, trace_epochs, trace = read_scores(run, "test", "trace_epochs", "trace")
-    if len(labels) != len(scores):
-        raise ArtifactError(f"{run.path}: {len(scores)} test scores but {len(labels)} test labels")
-    fits = _temperatures(run)
+    labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
+    if len(labels) != len(scores["test"]):
+        raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
+    fits = _temperatures(run, scores, found)
     temperatures = Temperatures(*(fit.value for fit in fits.values()))
-    scored = Scored(labels, scores.astype(np.float64), run.summary["prior"], temperatures)
-    mark = {**group, "seed": run.manifest.seed, "run": _name(run)}
-    repetition = {"seed": run.manifest.seed, "tuples_seed": run.summary["tuples_seed"]}
+    scored = Scored(labels, scores["test"].astype(np.float64), run.summary["prior"], temperatures)
+    name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary["tuples_seed"]}
     found.rows += [
-        cast(Row, {**group, **repetition, "metric": metric, "value": _or_none(value), "run": _name(run)})
+        cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name})
         for metric, value in evaluate_metrics(scored, names).items()
     ]
+    mark = {**group, "seed": run.manifest.seed, "run": name}
     found.temperatures += [
         {
             **mark,
@@ -140,15 +142,15 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
         for by, fit in fits.items()
     ]
     found.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
-    history = read_json_lines(run, HISTORY)
-    accuracy = accuracy_curve(labels, trace) if len(trace) else np.empty(0)
+    history, traced = read_json_lines(run, HISTORY), scores["trace_epochs"].tolist()
+    accuracy = accuracy_curve(labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
     found.curves.append(
         {
             **mark,
             "epochs": [record["epoch"] for record in history],
             "loss": [record["loss"] for record in history],
             "heldout_risk": [record["heldout_risk"] for record in history],
-            "accuracy": [[int(epoch), float(value)] for epoch, value in zip(trace_epochs, accuracy, strict=True)],
+            "accuracy": [[epoch, value] for epoch, value in zip(traced, accuracy.tolist(), strict=True)],
         }
     )
 
@@ -156,34 +158,35 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
 # Calibration ---------------------------------------------------------------------------------------
 
 
-def _temperatures(run: Artifact) -> dict[str, Temperature]:
+def _temperatures(run: Artifact, scores: dict[str, NDArray[Any]], found: _Found) -> dict[str, Temperature]:
     """Fitted on held-out data: to the labels of U, which has the prior of deployment, and to the counts of tuples."""
-    heldout = read_heldout_scores(run)
-    if not heldout:
+    if "heldout_tuples" not in scores:
         nothing = Temperature(math.nan, "no held-out data")
         return {"labels": nothing, "counts": nothing}
-    for name in ("tuples", "unlabeled"):
-        refuse_nan(heldout[name])
+    inside, outside = (scores[name].astype(np.float64) for name in ("heldout_tuples", "heldout_unlabeled"))
+    refuse_nan(inside)
+    refuse_nan(outside)
     facts = run.summary
     # Runs of earlier versions know the mean rate only, which differs where tuples differ in length.
     rate = min(max(facts.get("tuple_rate", facts["mean_rate"]), 0.01), 0.99)
-    by_counts = temperature_by_counts(
-        heldout["tuples"].astype(np.float64),
-        heldout["sizes"],
-        heldout["counts"],
-        shift=_logit(facts["prior"]) - _logit(rate),
-        noise=run.manifest.config.get("count_noise", 0.0),
-    )
-    return {"labels": _temperature_by_labels(run, heldout["unlabeled"].astype(np.float64)), "counts": by_counts}
+    shift = _logit(facts["prior"]) - _logit(rate)
+    noise = run.manifest.config.get("count_noise", 0.0)
+    by_counts = temperature_by_counts(inside, scores["heldout_sizes"], scores["heldout_counts"], shift, noise)
+    if not run.has(HELDOUT_LABELS):
+        return {"labels": Temperature(math.nan, "no labels"), "counts": by_counts}
+    labels = _labels(run, HELDOUT_LABELS, found)
+    if len(labels) != len(outside):
+        raise ArtifactError(f"{run.path}: {len(outside)} held-out scores but {len(labels)} held-out labels")
+    return {"labels": temperature_by_labels(outside, labels), "counts": by_counts}
 
 
-def _temperature_by_labels(run: Artifact, scores: NDArray[np.float64]) -> Temperature:
-    labels = read_heldout_labels(run)
-    if labels is None:
-        return Temperature(math.nan, "no labels")
-    if len(labels) != len(scores):
-        raise ArtifactError(f"{run.path}: {len(scores)} held-out scores but {len(labels)} held-out labels")
-    return temperature_by_labels(scores, labels)
+def _labels(run: Artifact, name: str, found: _Found) -> NDArray[np.bool_]:
+    """Runs on the same tuples carry the same labels: every copy is verified, one is opened."""
+    run.file(name)
+    sha256 = next(entry.sha256 for entry in run.manifest.files if entry.path == name)
+    if sha256 not in found.labels:
+        found.labels[sha256] = read_oracle(run, name)["labels"].astype(bool)
+    return found.labels[sha256]
 
 
 def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
