@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import expit
 
 from ntmp_cli.evaluation.count_likelihood import CountLikelihood
 
@@ -154,6 +152,9 @@ def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
     With β = 1/T the slope is mean (σ(βz) − y)z, which grows with β: the problem is convex in β, and the root of the
     slope its only minimum. Instances of infinite score are the same at every T and are left out.
     """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
     finite = np.isfinite(scores)
     z, y = scores[finite], labels[finite]
     if not len(z):
@@ -182,6 +183,8 @@ def temperature_by_counts(
     shift = logit π − logit ᾱ (SPEC section 4). In β the likelihood of counts is a difference of convex functions, with
     more than one valley possible: a row of starts finds the deepest, Brent's method its floor.
     """
+    from scipy.optimize import minimize_scalar
+
     if not len(sizes):
         return Temperature(math.nan, "no held-out data")
     z = np.clip(scores, -1e6, 1e6)  # an infinite score times anything, less anything

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.calibration import brier, calibration_error, equal_mass_calibration_error, label_nll
@@ -110,6 +109,8 @@ class Scored:
     @cached_property
     def forecasts(self) -> dict[str, Forecasts | None]:
         """By what the temperature was fitted to ("": not scaled); None where it could not be."""
+        from scipy.special import expit  # names of metrics should be there at once
+
         found: dict[str, Forecasts | None] = {"": Forecasts(self.scores, expit(self.scores))}
         for name, temperature in self.temperatures._asdict().items():
             scaled = self.scores / temperature

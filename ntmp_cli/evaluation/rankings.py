@@ -7,7 +7,6 @@ from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
 
 from ntmp_cli.evaluation.comparisons import Entry
 from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
@@ -72,6 +71,8 @@ def _of_metric(metric: str, cells: dict[Cell, dict[Entry, float]]) -> list[Ranki
 
 def friedman_p(ranks: NDArray[np.float64]) -> float | None:
     """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² is about χ² of k−1."""
+    from scipy.special import chdtrc
+
     cells, methods = ranks.shape
     middle = (methods + 1) / 2
     spread = ((ranks - middle) ** 2).sum()

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from ntmp_cli.randomness import stream
 
@@ -109,6 +108,8 @@ def bca_interval(
     counting half, and for a mean the acceleration a = Σd³ / (6 (Σd²)^1.5), d = v − v̄. Equal values have no spread: both
     limits are that value.
     """
+    from scipy.special import ndtr, ndtri
+
     z = ndtri([(1 - level) / 2, (1 + level) / 2])
 
     def tails(block: Floats, means: Floats, share: Floats) -> Floats:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from ntmp_cli.evaluation.resampling import B, resamples, weighted_quantiles
 
@@ -54,7 +54,7 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     statistic = float(ranks[d > 0].sum())
     if len(d) > EXACT_UP_TO:
         distance = abs(statistic - ranks.sum() / 2) / math.sqrt((ranks**2).sum() / 4)
-        return Wilcoxon(statistic, float(2 * ndtr(-distance)), len(d), False)
+        return Wilcoxon(statistic, 2 * NormalDist().cdf(-distance), len(d), False)
     doubled = np.rint(2 * ranks).astype(np.int64)
     law = np.zeros(int(doubled.sum()) + 1)
     law[0] = 1.0
@@ -107,7 +107,7 @@ def cliffs_delta(ours: Floats, theirs: Floats, *, level: float = 0.95, draws: in
     deltas = ((counts @ wins) * counts).sum(axis=1) / size**2
     low, high = (float(limit) for limit in weighted_quantiles(deltas[:, None], share, np.array([[tail, 1 - tail]]))[0])
     if abs(delta) == 1:
-        squared = float(ndtri(tail)) ** 2
+        squared = NormalDist().inv_cdf(tail) ** 2
         limit = (size - squared) / (size + squared)
         low, high = (limit, 1.0) if delta > 0 else (-1.0, -limit)
     return Cliff(delta, low, high, within)
