@@ -30,7 +30,7 @@ from ntmp_cli.artifacts.jsonlines import json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.loop import (
@@ -222,9 +222,12 @@ def _write(
     if source is not tuples:
         staging.carry(source, ENCODER_WEIGHTS)
     write_scores(staging, scores)
-    for name in (TEST_LABELS, HELDOUT_LABELS):
-        if tuples.has(name):
-            staging.carry(tuples, name)
+    staging.carry(tuples, TEST_LABELS)
+    if tuples.has(HELDOUT_LABELS):
+        try:
+            staging.carry(tuples, HELDOUT_LABELS)
+        except ArtifactError as error:  # no training should be lost for what only calibration can use
+            log.warning("%s; the run will have no temperature by labels", error.message)
     _write_history(staging, outcome)
 
 
