@@ -20,6 +20,7 @@ ClampScope = Literal["class", "source"]
 LossName = Literal["sigmoid", "logistic", "ramp"]
 Mixing = Literal["stratified", "pooled", "flat"]
 MarginPolicy = Literal["downweight", "skip", "off"]
+HolmFamily = Literal["cell", "dataset", "metric", "all"]
 # Settings that only the unbiased risk has: they name the method where nothing else does.
 RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
 # Settings that mean something to some methods only.
@@ -235,6 +236,11 @@ class EvaluateConfig(Settings):
 
     reference: str | None = Field(None, description="Method that the others are compared with, e.g. ure+abs.")
     metrics: tuple[str, ...] = Field((), description="Metric to compute; repeat for several. Default: all.")
+    family: HolmFamily = Field(
+        "metric",
+        description="Comparisons with the reference that Holm's correction spans: those of one metric in one cell "
+        "(data set, tuples, prior), on one data set, in all cells, or of all metrics together.",
+    )
 
 
 class ReportConfig(Settings):

@@ -1,6 +1,6 @@
 """Everything about the disk: manifests, atomic publishing, verified reading, HDF5 shards."""
 
-from ntmp_cli.artifacts.manifest import Artifact, Plan, describe_input, open_artifact
+from ntmp_cli.artifacts.manifest import Artifact, Plan, content_sha256, describe_input, open_artifact
 from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "IfExists",
     "Plan",
     "Staging",
+    "content_sha256",
     "describe_input",
     "kept_output",
     "open_artifact",

@@ -94,6 +94,9 @@ class Artifact:
         """Payload files whose path starts with `prefix`, in order."""
         return [entry for entry in self.manifest.files if entry.path.startswith(prefix)]
 
+    def has(self, name: str) -> bool:
+        return any(entry.path == name for entry in self.manifest.files)
+
     def file(self, name: str) -> Path:
         """Path of a payload file, after checking its size and hash."""
         entry = next((e for e in self.manifest.files if e.path == name), None)
@@ -211,6 +214,11 @@ def carries_manifest(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(document, dict) and document.get("format") == FORMAT
+
+
+def content_sha256(artifact: Artifact) -> str:
+    """Of the payload alone: the same for equal files, whichever version of ntmp wrote the manifest."""
+    return hashlib.sha256("".join(f"{e.path} {e.sha256}\n" for e in artifact.manifest.files).encode()).hexdigest()
 
 
 def describe_input(artifact: Artifact) -> dict[str, str]:

@@ -18,17 +18,18 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 
 @with_config(EvaluateConfig, complete={"metrics": metric_names})
 def command(config: EvaluateConfig, runs: Runs, out: Out, if_exists: IfExists = "fail", json: Json = False) -> None:
-    """Score runs on the hidden test labels. Creates an evaluation directory.
+    """Score runs on the hidden test labels and compare them. Creates an evaluation directory.
 
     Example: ntmp evaluate work/run-*-* --reference ure+abs --out work/eval
     """
     from ntmp_cli.artifacts.jsonlines import read_json_lines
-    from ntmp_cli.artifacts.layout import ROWS, SUMMARY
+    from ntmp_cli.artifacts.layout import COMPARISONS, RANKINGS, ROWS, SUMMARY
     from ntmp_cli.commands.views import evaluation_view
     from ntmp_cli.stages.evaluate import evaluate
 
     evaluation = evaluate(config, runs, out, if_exists=if_exists)
-    rows = read_json_lines(evaluation, ROWS)
+    tables = {"rows": ROWS, "comparisons": COMPARISONS, "rankings": RANKINGS}
     groups = json_module.loads(evaluation.file(SUMMARY).read_bytes())
-    result = {**identity(evaluation, out), "rows": rows, "summary": groups}
+    lines = {name: read_json_lines(evaluation, file) for name, file in tables.items()}
+    result = {**identity(evaluation, out), "summary": groups, **lines}
     show(result, json, lambda console: evaluation_view(console, evaluation))

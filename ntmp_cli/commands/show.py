@@ -22,7 +22,7 @@ def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], N
     from rich.console import Console
 
     # A file or a pipe has no width of its own; tables should not be squeezed into the default 80 columns there.
-    render(Console(highlight=False, width=None if sys.stdout.isatty() else 140))
+    render(Console(highlight=False, width=None if sys.stdout.isatty() else 180))
 
 
 def identity(artifact: Artifact, out: Path) -> dict[str, Any]:

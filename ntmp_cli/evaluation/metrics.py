@@ -3,20 +3,24 @@
 Scores are logits: an instance is called positive when its score is above 0. TP, FP, FN and TN are the
 counts of that decision, P and N the numbers of true positives and negatives. A metric whose formula is
 0/0 on the given labels is `nan`, which is our name for "undefined": never a silent 0, never a crash.
+
+What asks for probabilities (calibration) takes σ(score), which is P(y=1|x) at the prior π: of a test split with
+another share of positives it is only right after reweighting to π, so these metrics come as it is and `_at_prior`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
+from ntmp_cli.evaluation.calibration import brier, calibration_error, equal_mass_calibration_error, label_nll
 from ntmp_cli.registry import Registry
 
 
@@ -40,16 +44,34 @@ class Ranking(NamedTuple):
     fp: NDArray[np.int64]
 
 
+class Temperatures(NamedTuple):
+    """T fitted on held-out data, by labels and by counts; nan where there was nothing to fit to."""
+
+    labels: float = math.nan
+    counts: float = math.nan
+
+
+NO_TEMPERATURES = Temperatures()
+
+
+class Forecasts(NamedTuple):
+    """Log-odds divided by a temperature, and the probabilities they stand for."""
+
+    scores: NDArray[np.float64]
+    p: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class Scored:
     """Labels and scores of the same instances, and the class prior π that they will be used at.
 
-    Every metric reads one of two shared counts, so that one sort and one pass serve them all.
+    Every metric reads shared counts, so that one sort and one pass serve them all.
     """
 
     labels: NDArray[np.bool_]
     scores: NDArray[np.float64]
     prior: float
+    temperatures: Temperatures = NO_TEMPERATURES
 
     def __post_init__(self) -> None:
         if self.labels.dtype != np.bool_:  # labels of ±1 would all be true
@@ -58,7 +80,7 @@ class Scored:
             raise DataError(f"labels of shape {self.labels.shape} and scores of shape {self.scores.shape} do not match")
         if self.labels.size == 0:
             raise DataError("there are no test instances to evaluate on")
-        _refuse_nan(self.scores)
+        refuse_nan(self.scores)
         if not 0 <= self.prior <= 1:
             raise DataError(f"class prior {self.prior} is not between 0 and 1")
 
@@ -71,16 +93,41 @@ class Scored:
         return Confusion(tp, fp, fn, self.labels.size - tp - fp - fn)
 
     @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """From the highest score to the lowest."""
+        return np.argsort(-self.scores, kind="stable")
+
+    @cached_property
     def ranking(self) -> Ranking:
-        order = np.argsort(-self.scores, kind="stable")
+        order = self.order
         scores = self.scores[order]
         # Compared rather than subtracted: inf - inf would hide a tie.
         last_of_tie = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
         tp = np.cumsum(self.labels[order], dtype=np.int64)[last_of_tie]
         return Ranking(tp, last_of_tie + 1 - tp)
 
+    @cached_property
+    def forecasts(self) -> dict[str, Forecasts | None]:
+        """By what the temperature was fitted to ("": not scaled); None where it could not be."""
+        from scipy.special import expit  # names of metrics should be there at once
 
-def _refuse_nan(scores: NDArray[np.float64]) -> None:
+        found: dict[str, Forecasts | None] = {"": Forecasts(self.scores, expit(self.scores))}
+        for name, temperature in self.temperatures._asdict().items():
+            scaled = self.scores / temperature
+            found[name] = None if math.isnan(temperature) else Forecasts(scaled, expit(scaled))
+        return found
+
+    @cached_property
+    def weights_at_prior(self) -> NDArray[np.float64] | None:
+        """What instances count for on a split whose share of positives is π; None when a class is absent."""
+        positives = int(np.count_nonzero(self.labels))
+        if positives in (0, self.labels.size):
+            return None
+        return np.where(self.labels, self.prior / positives, (1 - self.prior) / (self.labels.size - positives))
+
+
+def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
+    """Scores that are no numbers mean that the training went wrong, whatever else may be read from them."""
     bad = int(np.count_nonzero(np.isnan(scores)))
     if bad:
         raise DataError(
@@ -103,7 +150,7 @@ def accuracy_curve(labels: NDArray[np.bool_], epoch_scores: NDArray[np.float64])
         raise DataError(f"labels of shape {labels.shape} and scores of shape {epoch_scores.shape} do not match")
     if labels.size == 0:
         raise DataError("there are no test instances to evaluate on")
-    _refuse_nan(epoch_scores)
+    refuse_nan(epoch_scores)
     accuracies: NDArray[np.float64] = ((epoch_scores > 0) == labels).mean(axis=1)
     return accuracies
 
@@ -207,3 +254,69 @@ def best_f1(scored: Scored) -> float:
 
 def _f1(hits: int, errors: int) -> float:
     return _ratio(2 * hits, 2 * hits + errors)
+
+
+# Calibration ---------------------------------------------------------------------------------------
+
+_MEASURES: dict[str, tuple[str, Callable[[Scored, Forecasts, NDArray[np.float64] | None], float]]] = {
+    "ece": (
+        "Expected calibration error, 15 bins of equal width",
+        lambda scored, forecasts, weights: calibration_error(scored.labels, forecasts.p, weights),
+    ),
+    "ece_mass": (
+        "Expected calibration error, 15 bins of equal mass",
+        lambda scored, forecasts, weights: equal_mass_calibration_error(
+            scored.labels, forecasts.p, weights, order=scored.order[::-1]
+        ),
+    ),
+    "brier": (
+        "Brier score, the mean (p − y)²",
+        lambda scored, forecasts, weights: brier(scored.labels, forecasts.p, weights),
+    ),
+    "nll": (
+        "Mean −log P(label)",
+        lambda scored, forecasts, weights: label_nll(scored.labels, forecasts.scores, weights),
+    ),
+}
+
+
+def _register_calibration() -> Iterator[str]:
+    """Each measure as the split is and reweighted to π, of the scores as they are and after either temperature."""
+    for measure, (what, function) in _MEASURES.items():
+        for scaling in ("", *Temperatures._fields):
+            for at_prior in (False, True):
+                name = measure + "_at_prior" * at_prior + f"_scaled_{scaling}" * bool(scaling)
+                metric = _calibration_metric(function, scaling, at_prior)
+                where = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
+                metric.__doc__ = f"{what}{where}."
+                metrics.register(name)(metric)
+                yield name
+
+
+def _calibration_metric(
+    measure: Callable[[Scored, Forecasts, NDArray[np.float64] | None], float], scaling: str, at_prior: bool
+) -> Callable[[Scored], float]:
+    def metric(scored: Scored) -> float:
+        forecasts, weights = scored.forecasts[scaling], scored.weights_at_prior if at_prior else None
+        if forecasts is None or (at_prior and weights is None):
+            return math.nan
+        return measure(scored, forecasts, weights)
+
+    return metric
+
+
+# Metrics of which less is better; of those that only describe, neither more nor less is.
+LOWER_IS_BETTER = frozenset({"fpr", *_register_calibration()})
+DESCRIPTIVE = frozenset({"temperature_labels", "temperature_counts"})
+
+
+@metrics.register("temperature_labels")
+def temperature_labels(scored: Scored) -> float:
+    """Temperature fitted to the labels of held-out unlabeled instances; undefined without them."""
+    return scored.temperatures.labels
+
+
+@metrics.register("temperature_counts")
+def temperature_counts(scored: Scored) -> float:
+    """Temperature fitted to the counts of held-out tuples; undefined without them."""
+    return scored.temperatures.counts

@@ -1,13 +1,14 @@
-"""Rows of single runs to groups over seeds: mean, spread and range of each metric."""
+"""Rows of single runs to groups over seeds: mean, spread, confidence interval and range of each metric."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.resampling import Limits, intervals_by_size
 
 
 class Group(TypedDict):
@@ -33,7 +34,10 @@ class Row(Group):
 
 
 class SummaryRow(Group):
-    """A group over its seeds; `undefined` of the `seeds` have no value and are left out of the rest."""
+    """A group over its seeds; `undefined` of the `seeds` have no value and are left out of the rest.
+
+    The limits are those of the 95 % bootstrap interval of the mean, by percentiles and BCa; None for one seed.
+    """
 
     seeds: int
     undefined: int
@@ -41,6 +45,38 @@ class SummaryRow(Group):
     std: float | None
     min: float | None
     max: float | None
+    ci_low: float | None
+    ci_high: float | None
+    bca_low: float | None
+    bca_high: float | None
+
+
+class Cell(NamedTuple):
+    """What methods are compared on."""
+
+    dataset: str
+    tuples: str
+    n: int | None
+    m: int | None
+    prior: float
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.tuples} π={self.prior:g}"
+
+
+def cell_of(row: Group) -> Cell:
+    return Cell(row["dataset"], row["tuples"], row["n"], row["m"], row["prior"])
+
+
+def cell_order(cell: Cell) -> tuple[str, float, float, str, float]:
+    """Counts as numbers, so that 3:1 comes before 10:1; mixed specs last."""
+    n, m = (math.inf if count is None else count for count in (cell.n, cell.m))
+    return cell.dataset, n, m, cell.tuples, cell.prior
+
+
+def defined(value: float | None) -> float | None:
+    """None for both spellings of "undefined"."""
+    return None if value is None or math.isnan(value) else value
 
 
 def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
@@ -60,16 +96,21 @@ def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
         if repetition in seeds:
             raise _duplicate(seeds[repetition], row)
         seeds[repetition] = row
-    summaries = [_summary(list(seeds.values())) for seeds in groups.values()]
+    # By seed, so that the order in which runs are given changes no digit of what is resampled.
+    members = [
+        [seeds[key] for key in sorted(seeds, key=lambda both: (both[0], both[1] or 0))] for seeds in groups.values()
+    ]
+    values = [[value for row in rows if (value := defined(row["value"])) is not None] for rows in members]
+    limits = intervals_by_size(values)
+    summaries = [_summary(*each) for each in zip(members, values, limits, strict=True)]
     return sorted(summaries, key=lambda group: (*_sort_key(group), metric_order[group["metric"]]))
 
 
-def _summary(rows: Sequence[Row]) -> SummaryRow:
+def _summary(rows: Sequence[Row], values: Sequence[float], limits: Limits) -> SummaryRow:
     """Mean, and standard deviation with S−1 in the denominator: √(Σ(vₛ−v̄)²/(S−1)); None for one seed.
 
     `statistics` sums exactly, so the order in which runs are given changes no digit.
     """
-    values = [row["value"] for row in rows if row["value"] is not None and not math.isnan(row["value"])]
     return {
         **_group(rows[0]),
         "seeds": len(rows),
@@ -78,6 +119,10 @@ def _summary(rows: Sequence[Row]) -> SummaryRow:
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values, default=None),
         "max": max(values, default=None),
+        "ci_low": limits.low,
+        "ci_high": limits.high,
+        "bca_low": limits.bca_low,
+        "bca_high": limits.bca_high,
     }
 
 
@@ -95,9 +140,7 @@ def _group(row: Group) -> Group:
 
 
 def _sort_key(group: Group) -> tuple[str, float, float, str, float, str, str]:
-    """Counts as numbers, so that 3:1 comes before 10:1."""
-    n, m = (math.inf if count is None else count for count in (group["n"], group["m"]))
-    return group["dataset"], n, m, group["tuples"], group["prior"], group["method"], group["variant"]
+    return *cell_order(cell_of(group)), group["method"], group["variant"]
 
 
 def _duplicate(first: Row, second: Row) -> UsageError:

@@ -91,29 +91,49 @@ def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     Lines are means over seeds and bands one standard deviation to either side. Returns the figure as
     `svg` and `png`; nothing when there are no curves.
     """
-    if not curves:
-        return {}
-    from matplotlib.figure import Figure
-
-    groups = list(dict.fromkeys(curve.group for curve in curves))
     looks = _looks(list(dict.fromkeys(curve.label for curve in curves)))
-    columns = _legend_columns(list(looks))
-    heading = textwrap.fill(title, 100)
-    height = 0.35 * (1 + heading.count("\n")) + 2.6 * len(groups) + 0.25 * math.ceil(len(looks) / columns)
-    with _style():
-        figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
-        figure.suptitle(heading, fontsize=12)
-        axes = figure.subplots(len(groups), len(_PANELS), squeeze=False)
-        for group, row in zip(groups, axes, strict=True):
-            members = [curve for curve in curves if curve.group == group]
-            row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
-            for ax, name in zip(row, _PANELS, strict=True):
-                _draw_panel(ax, name, members, looks)
-        _draw_legend(figure, looks, columns)
-        return {
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-            "png": _saved(figure, "png", {"Software": None}),
-        }
+
+    def draw(group: str, row: Sequence[Axes]) -> None:
+        members = [curve for curve in curves if curve.group == group]
+        for ax, name in zip(row, _PANELS, strict=True):
+            _draw_panel(ax, name, members, looks)
+
+    return _grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """One run's bins of probability: share of instances, mean probability, share of positives (None where empty).
+
+    `scaling` says what the temperature was fitted to. Runs that share label, group and scaling differ in the seed.
+    """
+
+    label: str
+    group: str
+    scaling: str
+    mass: Sequence[float]
+    confidence: Sequence[float | None]
+    frequency: Sequence[float | None]
+
+
+# The panels of a row of reliability diagrams.
+_SCALINGS = {"none": "as scored", "labels": "temperature by labels", "counts": "temperature by counts"}
+
+
+def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str, bytes]:
+    """Per group a row of panels, one per temperature: share of positives against probability, bin by bin.
+
+    Bins are pooled over seeds; a point's area grows with the share of instances in its bin, and on the diagonal
+    probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
+    """
+    looks = _looks(list(dict.fromkeys(diagram.label for diagram in diagrams)))
+
+    def draw(group: str, row: Sequence[Axes]) -> None:
+        for ax, (scaling, name) in zip(row, _SCALINGS.items(), strict=True):
+            members = [own for own in diagrams if (own.group, own.scaling) == (group, scaling)]
+            _draw_reliability(ax, name, members, looks)
+
+    return _grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
 
 
 def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], title: str) -> bytes:
@@ -141,6 +161,39 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
         ax.grid(False)
         ax.set_title(textwrap.fill(title, 80), loc="left", fontsize=12, pad=10)
         return _saved(figure, "png", {"Software": None}, bbox_inches="tight", pad_inches=0.12)
+
+
+# Reliability ---------------------------------------------------------------------------------------
+
+
+def pooled_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
+    """Mass, confidence and frequency of the bins of several seeds together, all of the same weight; no empty bin."""
+    mass, confidence, frequency = (
+        np.array([[0.0 if value is None else value for value in getattr(own, name)] for own in diagrams])
+        for name in ("mass", "confidence", "frequency")
+    )
+    total = mass.sum(axis=0)
+    full = total > 0
+    return (
+        total[full] / len(diagrams),
+        (mass * confidence).sum(axis=0)[full] / total[full],
+        (mass * frequency).sum(axis=0)[full] / total[full],
+    )
+
+
+def _draw_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: dict[str, Look]) -> None:
+    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    ax.set(xlabel=f"probability, {name}", ylabel="share of positives")
+    ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
+    for label, look in looks.items():
+        members = [own for own in diagrams if own.label == label]
+        if members:
+            mass, confidence, frequency = pooled_bins(members)
+            # Bins of few instances scatter; pale lines let the large points speak.
+            ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2, alpha=0.35)
+            ax.scatter(confidence, frequency, s=8 + 150 * mass, color=look.color, alpha=0.85, linewidths=0)
+    if not diagrams:
+        ax.text(0.5, 0.5, "not fitted", transform=ax.transAxes, ha="center", va="center", color="0.5")
 
 
 # Learning curves -----------------------------------------------------------------------------------
@@ -199,6 +252,38 @@ def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
     elif not epochs:
         ax.set(xticks=[], yticks=[])
         ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center", color="0.5")
+
+
+def _grid(
+    groups: Sequence[str],
+    columns: int,
+    looks: dict[str, Look],
+    draw: Callable[[str, Sequence[Axes]], None],
+    *,
+    title: str,
+    row_height: float = 2.6,
+) -> dict[str, bytes]:
+    """A row of panels per group under its name, with one legend for all; nothing without groups."""
+    if not groups:
+        return {}
+    from matplotlib.figure import Figure
+
+    rows = list(dict.fromkeys(groups))
+    legend = _legend_columns(list(looks))
+    heading = textwrap.fill(title, 100)
+    height = 0.35 * (1 + heading.count("\n")) + row_height * len(rows) + 0.25 * math.ceil(len(looks) / legend)
+    with _style():
+        figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
+        figure.suptitle(heading, fontsize=12)
+        axes = figure.subplots(len(rows), columns, squeeze=False)
+        for group, row in zip(rows, axes, strict=True):
+            row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
+            draw(group, row)
+        _draw_legend(figure, looks, legend)
+        return {
+            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
+            "png": _saved(figure, "png", {"Software": None}),
+        }
 
 
 def _legend_columns(labels: Sequence[str]) -> int:

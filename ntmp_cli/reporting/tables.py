@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.summary import SummaryRow
+from ntmp_cli.evaluation.comparisons import Comparison, Entry, reference_of
+from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
+from ntmp_cli.evaluation.summary import Cell as DataCell
+from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 
-# How a metric is shown; one that is not named here is a fraction of which more is better.
+# How a metric is shown; one that is not named here is a fraction.
 PERCENT = frozenset({"accuracy", "accuracy_at_prior"})
-LOWER_IS_BETTER = frozenset({"fpr"})
 # Methods that see the hidden labels: a ceiling to compare with, never the best of a block.
 CEILINGS = frozenset({"supervised"})
 
@@ -81,6 +83,10 @@ class _Entry:
         return self.first["method"]
 
     @property
+    def key(self) -> Entry:
+        return Entry(self.method, self.first["variant"])
+
+    @property
     def seeds(self) -> int:
         return max(row["seeds"] for row in self.by_metric.values())
 
@@ -92,24 +98,37 @@ class _Entry:
         return self.by_metric[metric]["mean"] if metric in self.by_metric else None
 
 
+# Of the first metric: what was found for each line of the table.
+Compared = dict[tuple[DataCell, Entry], Comparison]
+
+
 def results_table(
-    summary: Sequence[SummaryRow], *, title: str, metrics: Sequence[str] = (), reference: str | None = None
+    summary: Sequence[SummaryRow],
+    *,
+    title: str,
+    metrics: Sequence[str] = (),
+    reference: str | None = None,
+    comparisons: Sequence[Comparison] = (),
 ) -> Table:
     """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
 
     The best mean of each block of equal data set, tuples and prior is marked, ties together, "equal"
     meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
-    undefined seeds, and the only method of a block. With a reference, a last column holds the
-    difference of the first metric's mean to the reference's.
+    undefined seeds, and the only method of a block. With a reference, a further column holds the
+    difference of the first metric's mean to the reference's; with comparisons, three more hold its
+    interval, the corrected p and the effect size.
     """
     names = list(dict.fromkeys(metrics or (row["metric"] for row in summary)))
     _check(summary, names, reference)
     blocks = _blocks(summary)
     entries = [entry for block in blocks for entry in block]
-    cells = tuple(_block_cells(block, names, reference) for block in blocks)
+    compared = _compared(comparisons, names[0])
+    cells = tuple(_block_cells(block, names, reference, compared) for block in blocks)
     marked = any(cell.best for block in cells for row in block for cell in row)
     sentences = [title.rstrip("."), _setting(entries), *_legend(entries, names[0], reference, marked=marked)]
-    return Table(". ".join(filter(None, sentences)) + ".", _columns(entries, names, reference), cells)
+    sentences += _statistics_legend(list(compared.values()))
+    columns = _columns(entries, names, reference, compared=bool(compared))
+    return Table(". ".join(filter(None, sentences)) + ".", columns, cells)
 
 
 def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str | None) -> None:
@@ -127,8 +146,10 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
         raise UsageError(f"reference '{reference}' is not among the methods; {did_you_mean(reference, methods)}")
 
 
-def _columns(entries: Sequence[_Entry], metrics: Sequence[str], reference: str | None) -> tuple[Column, ...]:
-    """Labels, metrics, difference; variant and seeds are shown only where they tell rows apart."""
+def _columns(
+    entries: Sequence[_Entry], metrics: Sequence[str], reference: str | None, *, compared: bool
+) -> tuple[Column, ...]:
+    """Labels, metrics, comparison; variant and seeds are shown only where they tell rows apart."""
     return (
         Column("dataset", ("dataset",)),
         Column("tuples", ("tuples", "n", "m")),
@@ -138,6 +159,7 @@ def _columns(entries: Sequence[_Entry], metrics: Sequence[str], reference: str |
         Column("seeds", ("seeds",), numeric=True, shown=len({entry.seeds for entry in entries}) > 1),
         *(_metric_column(name) for name in metrics),
         *([] if reference is None else [_difference_column(metrics[0])]),
+        *(_statistics_columns(metrics[0]) if compared else []),
     )
 
 
@@ -152,7 +174,7 @@ def _blocks(summary: Sequence[SummaryRow]) -> list[list[_Entry]]:
 
 
 def _block_cells(
-    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None
+    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None, compared: Compared
 ) -> tuple[tuple[Cell, ...], ...]:
     best = {metric: _best(block, metric) for metric in metrics}
     rows = []
@@ -163,6 +185,8 @@ def _block_cells(
             cells.append(_metric_cell(metric, row, best=entry in best[metric]))
         if reference is not None:
             cells.append(_difference_cell(metrics[0], entry, _reference_of(entry, block, reference)))
+        if compared:
+            cells += _statistics_cells(metrics[0], compared.get((cell_of(entry.first), entry.key)))
         rows.append(tuple(cells))
     return tuple(rows)
 
@@ -184,7 +208,7 @@ def _label_cells(entry: _Entry) -> list[Cell]:
 
 def _best(block: Sequence[_Entry], metric: str) -> list[_Entry]:
     """The entries that share the best mean of a block, as printed; none where none is to be singled out."""
-    if len(block) < 2:
+    if len(block) < 2 or metric in DESCRIPTIVE:
         return []
     means = {
         entry: float(_number(metric, mean))
@@ -201,21 +225,22 @@ def _number(metric: str, value: float) -> str:
 
 def _metric_column(metric: str) -> Column:
     header = f"{metric} (%)" if metric in PERCENT else metric
-    return Column(header, (f"{metric}_mean", f"{metric}_std", f"{metric}_undefined"), numeric=True)
+    fields = ("mean", "std", "undefined", "ci_low", "ci_high")
+    return Column(header, tuple(f"{metric}_{field}" for field in fields), numeric=True)
 
 
 def _metric_cell(metric: str, row: SummaryRow | None, *, best: bool) -> Cell:
     if row is None:
-        return Cell(ABSENT, (None, None, None))
+        return Cell(ABSENT, (None,) * 5)
     mean, std, undefined = row["mean"], row["std"], row["undefined"]
     if mean is None:
-        return Cell(UNDEFINED, (math.nan, None, undefined))
+        return Cell(UNDEFINED, (math.nan, None, undefined, None, None))
     text = _number(metric, mean)
     if std is not None:
         text += f" ± {_number(metric, std)}"
     if undefined:
         text += f" ({undefined} of {row['seeds']} {UNDEFINED})"
-    return Cell(text, (mean, std, undefined), best)
+    return Cell(text, (mean, std, undefined, row.get("ci_low"), row.get("ci_high")), best)
 
 
 # The reference -------------------------------------------------------------------------------------
@@ -226,11 +251,9 @@ def _difference_column(metric: str) -> Column:
 
 
 def _reference_of(entry: _Entry, block: Sequence[_Entry], reference: str) -> _Entry | None:
-    """The block's reference; where it comes in several variants, the one of the entry's own variant."""
-    candidates = [other for other in block if other.method == reference]
-    if len(candidates) > 1:
-        candidates = [other for other in candidates if other.first["variant"] == entry.first["variant"]]
-    return candidates[0] if candidates else None
+    entries = {other.key: other for other in block}
+    found = reference_of(entry.key, entries, reference)
+    return entries[found] if found else None
 
 
 def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Cell:
@@ -241,9 +264,51 @@ def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Ce
     ours, theirs = entry.mean(metric), reference.mean(metric)
     if ours is None or theirs is None:
         return Cell(UNDEFINED, (math.nan,))
-    text = _number(metric, abs(ours - theirs))
-    sign = "" if not float(text) else "+" if ours > theirs else "−"
-    return Cell(sign + text, (ours - theirs,))
+    return Cell(_signed(metric, ours - theirs), (ours - theirs,))
+
+
+def _signed(metric: str, value: float) -> str:
+    text = _number(metric, abs(value))
+    return ("" if not float(text) else "+" if value > 0 else "−") + text
+
+
+def _compared(comparisons: Sequence[Comparison], metric: str) -> Compared:
+    return {
+        (cell_of(own), Entry(own["method"], own["variant"])): own  # type: ignore[arg-type]
+        for own in comparisons
+        if own["scope"] == "cell" and own["metric"] == metric
+    }
+
+
+def _statistics_columns(metric: str) -> list[Column]:
+    def named(*fields: str) -> tuple[str, ...]:
+        return tuple(f"{metric}_{field}" for field in fields)
+
+    return [
+        Column("95 % CI of Δ", named("difference_low", "difference_high"), numeric=True),
+        Column("p (Holm)", named("p_holm", "p", "pairs"), numeric=True),
+        Column("Cliff's δ", named("cliff", "cliff_low", "cliff_high", "cliff_word"), numeric=True),
+    ]
+
+
+def _statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
+    if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
+        return [Cell(ABSENT, (None,) * count) for count in (2, 3, 4)]
+    low, high = found["difference_low"], found["difference_high"]
+    interval = ABSENT if low is None or high is None else f"[{_signed(metric, low)}, {_signed(metric, high)}]"
+    fewer = f" ({_pairs(found['pairs'])})" if found["missing"] else ""
+    cliff = f"{abs(found['cliff']):.2f}"
+    sign = "" if not float(cliff) else "+" if found["cliff"] > 0 else "−"
+    effect = (found["cliff"], found["cliff_low"], found["cliff_high"], found["cliff_word"])
+    return [
+        Cell(interval, (low, high)),
+        Cell(f"{found['p_holm']:.3g}{fewer}", (found["p_holm"], found["p"], found["pairs"])),
+        Cell(f"{sign}{cliff} ({found['cliff_word']})", effect),
+    ]
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' * (count != 1)}"
 
 
 # The caption ---------------------------------------------------------------------------------------
@@ -271,6 +336,25 @@ def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, ma
     if reference is not None:
         unit = ", in percentage points" if metric in PERCENT else ""
         yield f"Δ: difference of the means to {reference}{unit}"
+
+
+def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
+    """Which test, corrected over what, and how small its p can get: with few seeds no p is small."""
+    tested = [own for own in compared if own["p"] is not None]
+    if not tested:
+        return
+    sizes = sorted({own["family_size"] for own in tested})
+    over = f"{sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} comparison{'s' * (sizes != [1])}"
+    yield f"p: paired Wilcoxon signed-rank test, two-sided, after Holm over {over}"
+    reachable = sorted({(own["pairs"], own["smallest_p"], own["smallest_p_holm"]) for own in tested}, reverse=True)
+    yield "Smallest reachable p: " + ", ".join(
+        f"{alone:.3g} with {_pairs(pairs)} ({corrected:.3g} after Holm)" for pairs, alone, corrected in reachable[:3]
+    )
+    yield "CI: bootstrap over seeds"
+    missing = [f"{own['method']} {what}" for own in compared for what in own["missing"]]
+    if missing:
+        more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""
+        yield f"Missing pairs: {'; '.join(missing[:5])}{more}"
 
 
 def _spec(row: SummaryRow) -> str:
@@ -361,6 +445,7 @@ _LATEX = {
     "π": r"$\pi$",
     "α": r"$\alpha$",
     "Δ": r"$\Delta$",
+    "δ": r"$\delta$",
 }
 
 

@@ -19,6 +19,7 @@ from ntmp_cli.artifacts import (
     IfExists,
     Plan,
     Staging,
+    content_sha256,
     describe_input,
     kept_output,
     open_artifact,
@@ -26,10 +27,10 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.loop import (
@@ -237,6 +238,11 @@ def _write(
         staging.carry(source, ENCODER_WEIGHTS)
     write_scores(staging, scores)
     staging.carry(tuples, TEST_LABELS)
+    if tuples.has(HELDOUT_LABELS):
+        try:
+            staging.carry(tuples, HELDOUT_LABELS)
+        except ArtifactError as error:  # no training should be lost for what only calibration can use
+            log.warning("%s; the run will have no temperature by labels", error.message)
     _write_history(staging, outcome)
 
 
@@ -325,9 +331,11 @@ def _summary(
         # Results are compared at the prior that the pool has, whatever was estimated for it.
         "prior": info["prior"] if estimated and info["prior"] is not None else config.prior,
         "prior_estimated": estimated,
+        "tuple_rate": method.task.rate,
         "unlabeled_prior": info["prior"],
         "tuples_seed": tuples.manifest.seed,
         "tuples_config": tuples.manifest.config,
+        "tuples_content": content_sha256(tuples),
         "model": method.model_name(),
         "encoder": source.summary.get("encoder"),
         "parameters": sum(p.numel() for p in model.parameters()),

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 from sklearn import metrics as sk
 
 from ntmp_cli.errors import DataError, UsageError
-from ntmp_cli.evaluation.metrics import Scored, accuracy_curve, evaluate_metrics, metrics
+from ntmp_cli.evaluation.metrics import (
+    DESCRIPTIVE,
+    LOWER_IS_BETTER,
+    Scored,
+    Temperatures,
+    accuracy_curve,
+    evaluate_metrics,
+    metrics,
+)
 
 # Few distinct values, 0 and both infinities among them: ties are the rule, and 0 is the threshold.
 TIED = st.sampled_from([-math.inf, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf])
@@ -108,7 +117,8 @@ def test_order_of_instances_changes_nothing(pairs: list[tuple[bool, float]], ran
     shuffled = list(pairs)
     random.shuffle(shuffled)
     for name in metrics.names():
-        assert np.array_equal(value(name, pairs), value(name, shuffled), equal_nan=True)
+        # Sums of probabilities depend on their order in the last digit.
+        assert value(name, shuffled) == pytest.approx(value(name, pairs), rel=1e-12, abs=1e-15, nan_ok=True)
 
 
 def test_constant_scores_rank_by_chance() -> None:
@@ -135,7 +145,9 @@ def test_a_score_of_zero_is_negative() -> None:
 )
 def test_a_single_class_leaves_metrics_undefined(label: bool, score: float, undefined: set[str]) -> None:
     got = evaluate_metrics(scored([(label, score)] * 3), metrics.names())
-    assert {name for name, v in got.items() if math.isnan(v)} == undefined
+    # Without held-out data there is no temperature, and a class that is absent cannot be reweighted to the prior.
+    always = {name for name in metrics.names() if "at_prior" in name or "scaled" in name or "temperature" in name}
+    assert {name for name, v in got.items() if math.isnan(v)} == undefined | always
 
 
 def test_metrics_share_one_sort_and_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +172,56 @@ def test_every_metric_describes_itself_in_one_line() -> None:
             "f1",
             "macro_f1",
             "best_f1",
+            "temperature_counts",
+            "temperature_labels",
+            *(
+                measure + weighting + scaling
+                for measure in ("ece", "ece_mass", "brier", "nll")
+                for weighting in ("", "_at_prior")
+                for scaling in ("", "_scaled_labels", "_scaled_counts")
+            ),
         ]
     )
     assert all(10 < len(line) < 110 for line in metrics.summaries().values())
+
+
+@given(PAIRS, st.floats(0.05, 0.95), st.floats(0.2, 5))
+def test_calibration_metrics_are_those_of_the_scaled_and_weighted_probabilities(
+    pairs: list[tuple[bool, float]], prior: float, temperature: float
+) -> None:
+    plain = scored(pairs)
+    data = Scored(plain.labels, plain.scores, prior, Temperatures(temperature, math.nan))
+    positives = int(data.labels.sum())
+    both = 0 < positives < len(pairs)
+    weights = np.where(data.labels, prior / max(positives, 1), (1 - prior) / max(len(pairs) - positives, 1))
+    for suffix, scale in (("", 1.0), ("_scaled_labels", temperature)):
+        p = expit(data.scores / scale)
+        for name, own in (("brier", None), ("brier_at_prior", weights)):
+            got = metrics.get(name + suffix)(data)
+            if own is None or both:
+                assert close(got, sk.brier_score_loss(data.labels, p, sample_weight=own, pos_label=True))
+            else:
+                assert math.isnan(got)
+        sure_and_wrong = np.isinf(data.scores) & (data.labels != (data.scores > 0))
+        got = metrics.get("nll" + suffix)(data)
+        if sure_and_wrong.any():
+            assert math.isnan(got)
+        else:
+            right = np.where(data.labels, p, 1 - p)
+            assert got == pytest.approx(-np.log(right).mean(), abs=1e-12)
+    assert math.isnan(metrics.get("ece_scaled_counts")(data))
+    assert metrics.get("temperature_labels")(data) == temperature
+
+
+def test_at_its_own_share_of_positives_reweighting_changes_nothing() -> None:
+    data = scored([(True, 2.0), (True, -0.5), (True, 1.0), (False, 0.3), (False, -3.0)], prior=0.6)
+    for measure in ("ece", "ece_mass", "brier", "nll"):
+        assert close(metrics.get(f"{measure}_at_prior")(data), metrics.get(measure)(data))
+
+
+def test_what_is_lower_is_better_or_neither_exists() -> None:
+    assert set(metrics.names()) >= LOWER_IS_BETTER | DESCRIPTIVE
+    assert {"fpr", "ece", "nll_at_prior_scaled_counts"} <= LOWER_IS_BETTER
 
 
 def test_unknown_metric_is_refused_with_a_suggestion() -> None:

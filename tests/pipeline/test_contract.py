@@ -131,7 +131,8 @@ def test_report_json(ntmp_done, study, tmp_path):
     out = tmp_path / "p"
     report = ntmp_done("report", study.evaluation, "--json", "--out", out).json
     assert (report["kind"], report["out"], report["manifest_sha256"]) == ("report", str(out), sha256_of(out))
-    names = ["learning-curves.png", "learning-curves.svg", "results.csv", "results.md", "results.tex"]
+    names = ["learning-curves.png", "learning-curves.svg", "reliability.png", "reliability.svg"]
+    names += ["results.csv", "results.md", "results.tex"]
     assert report["files"] == [str(out / name) for name in names]
     assert all(Path(name).stat().st_size for name in report["files"])
 
@@ -181,7 +182,7 @@ def test_warnings_go_to_stderr_and_leave_the_json_alone(ntmp_done, tuples, tmp_p
 
 def test_a_report_lists_its_files_one_per_line(ntmp_done, study, tmp_path):
     lines = ntmp_done("report", study.evaluation, "--out", tmp_path / "p").out.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     assert all(Path(line).is_file() for line in lines)
 
 

@@ -289,6 +289,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         2,
         "error: --reference ure+bas: no run of that method; did you mean 'ure+abs'?\n",
     ),
+    "family that is none": (
+        evaluating("--family", "everything"),
+        2,
+        "'everything' is not one of 'cell', 'dataset', 'metric', 'all'.",
+    ),
     "nothing to evaluate": (plain("evaluate", "--out", "/nowhere/eval"), 2, "error: Missing argument 'RUN...'."),
     # report
     "reporting a run": (reporting_kind("run"), 3, "run-abs-0: expected kind 'evaluation', found 'run'\n"),
@@ -454,9 +459,12 @@ def test_no_command_replaces_a_foreign_directory(words, if_exists, ntmp, study, 
         ("tuples", "test.h5", lambda path: ["train", "--tuples", path, "--prior", 0.5]),
         ("run", "scores.h5", lambda path: ["evaluate", path]),
         ("run", "oracle/test-labels.h5", lambda path: ["evaluate", path]),
+        ("run", "oracle/heldout-unlabeled.h5", lambda path: ["evaluate", path]),
         ("run", "history.jsonl", lambda path: ["evaluate", path]),
         ("evaluation", "summary.json", lambda path: ["report", path]),
         ("evaluation", "curves.jsonl", lambda path: ["report", path]),
+        ("evaluation", "comparisons.jsonl", lambda path: ["report", path]),
+        ("evaluation", "reliability.jsonl", lambda path: ["report", path]),
     ],
 )
 def test_a_stage_refuses_damaged_input(kind, name, words, ntmp, study, tmp_path):

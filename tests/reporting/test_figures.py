@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ntmp_cli.reporting.figures import Curve, learning_curves, seed_band, tuple_montage
+from ntmp_cli.reporting.figures import (
+    Curve,
+    Diagram,
+    learning_curves,
+    pooled_bins,
+    reliability_diagrams,
+    seed_band,
+    tuple_montage,
+)
 
 
 def curves(labels: list[str], groups: list[str], *, seeds: int = 2, epochs: int = 4) -> list[Curve]:
@@ -118,6 +126,39 @@ def test_montage_paints_pixels_and_leaves_padding_white() -> None:
 def test_montage_wants_a_caption_per_tuple() -> None:
     with pytest.raises(ValueError, match="1 captions for 2 tuples"):
         tuple_montage(np.zeros((2, 1, 2, 2)), ["one"], "digits")
+
+
+def diagrams(labels: list[str], groups: list[str], scalings: tuple[str, ...] = ("none", "labels")) -> list[Diagram]:
+    rng = np.random.default_rng(1)
+    return [
+        Diagram(label, group, scaling, [0.5, 0.0, 0.5], [0.1, None, 0.9], [float(rng.random()), None, 0.8])
+        for group in groups
+        for label in labels
+        for scaling in scalings
+        for _ in range(2)
+    ]
+
+
+def test_reliability_diagrams_are_the_same_bytes_every_time_and_grow_by_a_row_per_group() -> None:
+    one, again = (reliability_diagrams(diagrams(["a", "b"], ["g"]), title="t") for _ in range(2))
+    assert one == again
+    assert set(one) == {"svg", "png"}
+    two = reliability_diagrams(diagrams(["a"], ["g", "h"]), title="t")
+    assert opened(two["png"]).height > 1.7 * opened(one["png"]).height
+    assert ElementTree.fromstring(one["svg"]).tag.endswith("svg")
+
+
+def test_no_diagrams_give_no_figure() -> None:
+    assert reliability_diagrams([], title="t") == {}
+
+
+def test_bins_of_seeds_are_pooled_by_mass() -> None:
+    first = Diagram("a", "g", "none", [0.75, 0.25, 0.0], [0.1, 0.5, None], [0.0, 1.0, None])
+    second = Diagram("a", "g", "none", [0.25, 0.75, 0.0], [0.2, 0.6, None], [0.4, 0.2, None])
+    mass, confidence, frequency = pooled_bins([first, second])
+    assert mass.tolist() == [0.5, 0.5]
+    assert confidence.tolist() == pytest.approx([(0.75 * 0.1 + 0.25 * 0.2), (0.25 * 0.5 + 0.75 * 0.6)])
+    assert frequency.tolist() == pytest.approx([0.25 * 0.4, 0.25 + 0.75 * 0.2])
 
 
 def test_importing_the_rooms_loads_nothing_heavy() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ntmp_cli.commands.views import results_view
 from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.evaluation.summary import SummaryRow
 from ntmp_cli.reporting import tables
@@ -34,6 +35,8 @@ def group(method: str, mean: float | None, metric: str = "accuracy", **changes: 
         "std": None if mean is None else 0.0031,
         "min": mean,
         "max": mean,
+        "ci_low": None if mean is None else mean - 0.01,
+        "ci_high": None if mean is None else mean + 0.01,
     }
     return SummaryRow(**{**defaults, **changes})  # type: ignore[typeddict-item]
 
@@ -120,6 +123,62 @@ def test_reference_adds_the_difference_of_the_first_metric() -> None:
     assert built.rows[1][-1].number == pytest.approx(-0.0488)
 
 
+def comparison(method: str, **changes: Any) -> Comparison:
+    defaults = {
+        **{"scope": "cell", "dataset": "digits", "tuples": "3:1", "n": 3, "m": 1, "prior": 0.5, "metric": "accuracy"},
+        **{"method": method, "variant": "", "pairs": 5, "missing": [], "family_size": 2, "p": 0.0625, "p_holm": 0.125},
+        **{"smallest_p": 0.0625, "smallest_p_holm": 0.125, "difference_low": -0.06, "difference_high": 0.0},
+        **{"cliff": -0.2, "cliff_low": -0.5, "cliff_high": 0.1, "cliff_word": "small"},
+    }
+    return Comparison(**{**defaults, **changes})  # type: ignore[typeddict-item]
+
+
+def test_comparisons_add_interval_p_and_effect_size() -> None:
+    undefined = dict.fromkeys(("p", "p_holm", "cliff", "difference_low", "difference_high"))
+    built = table(
+        *(group("ure", 0.9), group("uu", 0.85), group("supervised", 0.99), group("few", 0.8), group("none", 0.7)),
+        reference="ure",
+        comparisons=[
+            comparison("uu"),
+            comparison("uu", metric="ap", p_holm=0.9),
+            comparison("uu", scope="overall", dataset=None, p_holm=0.9),
+            comparison("few", pairs=3, smallest_p=0.25, smallest_p_holm=0.5, missing=["seed 3: no run of ure"]),
+            comparison("none", pairs=0, missing=["seed 0: no run of ure"], **undefined),
+        ],
+    )
+    assert built.headers[-4:] == ("Δ accuracy", "95 % CI of Δ", "p (Holm)", "Cliff's δ")
+    assert column(built, "95 % CI of Δ") == ["—", "[−6.00, 0.00]", "—", "[−6.00, 0.00]", "—"]
+    assert column(built, "p (Holm)") == ["—", "0.125", "—", "0.125 (3 pairs)", "—"]
+    assert column(built, "Cliff's δ") == ["—", "−0.20 (small)", "—", "−0.20 (small)", "—"]
+    for sentence in (
+        "p: paired Wilcoxon signed-rank test, two-sided, after Holm over 2 comparisons.",
+        "Smallest reachable p: 0.0625 with 5 pairs (0.125 after Holm), 0.25 with 3 pairs (0.5 after Holm).",
+        "Missing pairs: few seed 3: no run of ure; none seed 0: no run of ure.",
+    ):
+        assert sentence in built.caption
+    row = list(csv.DictReader(io.StringIO(tables.to_csv(built))))[1]
+    assert (row["accuracy_p_holm"], row["accuracy_p"], row["accuracy_pairs"]) == ("0.125", "0.0625", "5")
+    assert (row["accuracy_cliff"], row["accuracy_cliff_word"]) == ("-0.2", "small")
+    assert row["accuracy_difference_low"] == "-0.06"
+    latex = tables.to_latex(built)
+    assert r"Cliff's $\delta$" in latex
+    assert r"{[}$-$6.00, 0.00{]}" in latex
+
+
+def test_many_missing_pairs_are_counted() -> None:
+    some = comparison("uu", missing=[f"seed {seed}: no run of ure" for seed in range(8)])
+    built = table(group("ure", 0.9), group("uu", 0.8), reference="ure", comparisons=[some])
+    assert built.caption.count("seed") == 5 + 2
+    assert built.caption.endswith("and 3 more (comparisons.jsonl).")
+
+
+def test_calibration_errors_are_better_when_lower_and_temperatures_neither() -> None:
+    built = table(*(group(name, mean, "ece") for name, mean in (("a", 0.1), ("b", 0.2))))
+    assert column(built, "ece")[0].startswith("*")
+    plain = table(*(group(name, mean, "temperature_counts") for name, mean in (("a", 0.1), ("b", 0.2))))
+    assert not any(cell.best for row in plain.rows for cell in row)
+
+
 def test_reference_in_several_variants_is_the_one_of_the_same_variant() -> None:
     built = table(
         group("ure", 0.9),
@@ -161,7 +220,7 @@ def test_a_metric_missing_from_one_method_is_a_dash() -> None:
 
 
 def test_metrics_with_a_special_look_exist() -> None:
-    assert set(metrics.names()) >= tables.PERCENT | tables.LOWER_IS_BETTER
+    assert set(metrics.names()) >= tables.PERCENT
 
 
 # Renderers -----------------------------------------------------------------------------------------
@@ -222,6 +281,8 @@ def test_csv_holds_raw_values() -> None:
         "accuracy_mean": repr(third),
         "accuracy_std": "0.0031",
         "accuracy_undefined": "0",
+        "accuracy_ci_low": repr(third - 0.01),
+        "accuracy_ci_high": repr(third + 0.01),
         "accuracy_minus_reference": "nan",
     }
     assert math.isnan(float(rows[1]["accuracy_mean"]))
@@ -252,11 +313,11 @@ LATEX_TOKEN = re.compile(
     r"\\text(?P<name>backslash|asciitilde|asciicircum|less|greater|bar)\{\}"
     r"|\\(?P<escaped>[_&%#${}])"
     r"|\{(?P<grouped>[\[\]*])\}"
-    r"|(?P<maths>\$(?:\\pm|\\pi|\\alpha|\\Delta|-)\$)"
+    r"|(?P<maths>\$(?:\\pm|\\pi|\\alpha|\\Delta|\\delta|-)\$)"
     r"|(?P<plain>[^\\_&%#${}~^<>|\[\]*])"
 )
 NAMES = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
-MATHS = {r"$\pm$": "±", r"$\pi$": "π", r"$\alpha$": "α", r"$\Delta$": "Δ", "$-$": "−"}
+MATHS = {r"$\pm$": "±", r"$\pi$": "π", r"$\alpha$": "α", r"$\Delta$": "Δ", r"$\delta$": "δ", "$-$": "−"}
 
 
 def typeset(latex: str) -> str:
@@ -280,7 +341,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
-@given(st.text() | st.text(alphabet="_&%#${}~^\\<>|[]*ab \n±π−"))
+@given(st.text() | st.text(alphabet="_&%#${}~^\\<>|[]*ab \n±π−δ"))
 def test_latex_escapes_every_special_character(text: str) -> None:
     assert typeset(escape_latex(text)) == one_line(text).replace("—", "---")
 

@@ -1,0 +1,218 @@
+"""How far probabilities can be believed: calibration error, Brier score and its parts, temperature (SPEC section 8).
+
+Labels are booleans, p the probabilities of the positive class, weights what each instance counts for (1 unless given).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.evaluation.count_likelihood import CountLikelihood
+
+BINS = 15
+# Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
+COLDEST, HOTTEST = 0.01, 100.0
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Bins(NamedTuple):
+    """Per bin, as shares of all weight: mass, Σ w·p and Σ w·y. An empty bin holds zeros."""
+
+    mass: Floats
+    p: Floats
+    positives: Floats
+
+    @property
+    def confidence(self) -> Floats:
+        """Mean probability per bin; nan where it is empty."""
+        return _per(self.p, self.mass)
+
+    @property
+    def frequency(self) -> Floats:
+        """Share of positives per bin; nan where it is empty."""
+        return _per(self.positives, self.mass)
+
+
+class BrierParts(NamedTuple):
+    """Brier score = reliability − resolution + uncertainty + within.
+
+    Murphy (1973); `within` is what forecasts of one bin differ among themselves (Stephenson et al. 2008), 0 when each
+    bin holds one value.
+    """
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within: float
+
+
+def equal_width_bins(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> Bins:
+    """Bins [k/15, (k+1)/15) of p; p = 0 falls into the first and p = 1 into the last."""
+    at = np.minimum((p * bins).astype(np.int64), bins - 1)
+    own = np.ones(len(p)) if weights is None else weights
+    total = own.sum()
+    mass, confident, positive = (np.bincount(at, each, bins) / total for each in (own, own * p, own * labels))
+    return Bins(mass, confident, positive)
+
+
+def calibration_error(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> float:
+    """ECE: Σ_b mass_b |frequency_b − confidence_b| over bins of equal width."""
+    binned = equal_width_bins(labels, p, weights, bins)
+    return float(np.abs(binned.positives - binned.p).sum())
+
+
+def equal_mass_calibration_error(
+    labels: Bools,
+    p: Floats,
+    weights: Floats | None = None,
+    bins: int = BINS,
+    order: NDArray[np.intp] | None = None,
+) -> float:
+    """ECE over bins that hold the same weight each, cut along increasing p.
+
+    An instance on a border, and all that share its p, count on both sides in proportion: every bin holds exactly its
+    share, and the order of the instances changes nothing. `order` sorts p where that is known already.
+    """
+    order = np.argsort(p, kind="stable") if order is None else order
+    p, own = p[order], np.ones(len(p)) if weights is None else weights[order]
+    last_of_tie = np.flatnonzero(np.append(p[1:] != p[:-1], True))
+    mass = np.concatenate(([0.0], np.cumsum(own)[last_of_tie]))
+    excess = np.concatenate(([0.0], np.cumsum(own * (labels[order] - p))[last_of_tie]))
+    at_borders = np.interp(np.linspace(0, mass[-1], bins + 1), mass, excess)
+    return float(np.abs(np.diff(at_borders)).sum() / mass[-1])
+
+
+def brier(labels: Bools, p: Floats, weights: Floats | None = None) -> float:
+    """Mean (p − y)² of a binary forecast."""
+    return float(np.average((p - labels) ** 2, weights=weights))
+
+
+def brier_multiclass(classes: NDArray[np.integer], p: Floats, weights: Floats | None = None) -> float:
+    """Mean Σ_k (p_k − [y = k])² with p of shape (instances, classes): Brier (1950), twice `brier` for two classes."""
+    hit = classes[:, None] == np.arange(p.shape[1])
+    return float(np.average(((p - hit) ** 2).sum(axis=1), weights=weights))
+
+
+def brier_parts(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> BrierParts:
+    """The parts of `brier` over bins of equal width."""
+    binned = equal_width_bins(labels, p, weights, bins)
+    mass = binned.mass
+    full = mass > 0
+    share = float(binned.positives.sum())
+    gap, spread = (binned.p - binned.positives)[full] / mass[full], binned.frequency[full] - share
+    reliability, resolution = (float((mass[full] * each**2).sum()) for each in (gap, spread))
+    uncertainty = share * (1 - share)
+    return BrierParts(
+        reliability, resolution, uncertainty, brier(labels, p, weights) - (reliability - resolution + uncertainty)
+    )
+
+
+def brier_parts_multiclass(classes: NDArray[np.integer], p: Floats, bins: int = BINS) -> BrierParts:
+    """The parts of `brier_multiclass`: those of each class against the rest, added up."""
+    each = [brier_parts(classes == k, p[:, k], bins=bins) for k in range(p.shape[1])]
+    return BrierParts(*(math.fsum(part) for part in zip(*each, strict=True)))
+
+
+def label_nll(labels: Bools, scores: Floats, weights: Floats | None = None) -> float:
+    """Mean −log P(label) of log-odds; nan where an instance of probability 0 was there all the same."""
+    with np.errstate(invalid="ignore"):  # an infinite surprise of weight 0
+        found = float(np.average(np.logaddexp(0, np.where(labels, -scores, scores)), weights=weights))
+    return found if math.isfinite(found) else math.nan
+
+
+# Temperature ---------------------------------------------------------------------------------------
+
+Fit = Literal["fitted", "undetermined", "uninformative", "no labels", "no held-out data"]
+
+
+class Temperature(NamedTuple):
+    """T of σ(z/T), how it was found, and the mean −log-likelihood of the fitting data at T and at 1.
+
+    `fitted`: the minimum. `undetermined`: the likelihood grows as T falls without end, because the scores make no
+    mistake on the fitting data (or are all 0); T = 1 leaves them as they are. `uninformative`: it grows with T without
+    end; T is the largest allowed, where every p is near ½. Otherwise there was nothing to fit to, and T is nan.
+    """
+
+    value: float
+    fit: Fit
+    nll: float = math.nan
+    nll_at_one: float = math.nan
+
+
+def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
+    """argmin_T of the mean −log P(label | σ(z/T)).
+
+    With β = 1/T the slope is mean (σ(βz) − y)z, which grows with β: the problem is convex in β, and the root of the
+    slope its only minimum. Instances of infinite score are the same at every T and are left out.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    finite = np.isfinite(scores)
+    z, y = scores[finite], labels[finite]
+    if not len(z):
+        return Temperature(math.nan, "no held-out data")
+
+    def slope(beta: float) -> float:
+        return float(np.mean((expit(beta * z) - y) * z))
+
+    def nll(beta: float) -> float:
+        return label_nll(y, beta * z)
+
+    if slope(1 / COLDEST) <= 0:
+        return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))
+    if slope(1 / HOTTEST) >= 0:
+        return Temperature(HOTTEST, "uninformative", nll(1 / HOTTEST), nll(1.0))
+    return _no_worse_than_one(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-10), nll)
+
+
+def temperature_by_counts(
+    scores: Floats, sizes: NDArray[np.int64], counts: NDArray[np.int64], shift: float, noise: float = 0.0
+) -> Temperature:
+    """argmin_T of the mean −log P(count) of held-out tuples, for where there are no labels (SPEC section 8).
+
+    Scores are log-odds at the deployment prior, and T divides them there: the decision z > 0 is the same at every T,
+    and this T means the same as that of labels. Only then are they moved to the rate of the tuples, z/T − shift with
+    shift = logit π − logit ᾱ (SPEC section 4). In β the likelihood of counts is a difference of convex functions, with
+    more than one valley possible: a row of starts finds the deepest, Brent's method its floor.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not len(sizes):
+        return Temperature(math.nan, "no held-out data")
+    z = np.clip(scores, -1e6, 1e6)  # an infinite score times anything, less anything
+
+    likelihood = CountLikelihood(sizes, counts, noise)
+
+    def nll(beta: float) -> float:
+        return float(likelihood.nll(beta * z - shift))
+
+    starts = np.geomspace(1 / HOTTEST, 1 / COLDEST, 13)  # β = 1 is the seventh
+    values = likelihood.nll(starts[:, None] * z - shift)
+    least = int(np.argmin(values))
+    if values[-1] <= values[least] + 1e-12:
+        return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))
+    if least == 0:
+        return Temperature(HOTTEST, "uninformative", float(values[0]), nll(1.0))
+    sides = tuple(np.log(starts[[least - 1, least + 1]]))
+    found = minimize_scalar(lambda log_beta: nll(math.exp(log_beta)), bounds=sides, method="bounded")
+    return _no_worse_than_one(math.exp(found.x), nll)
+
+
+def _no_worse_than_one(beta: float, nll: Callable[[float], float]) -> Temperature:
+    at_one, found = nll(1.0), nll(beta)
+    if found >= at_one:  # as good as the root is found to
+        beta, found = 1.0, at_one
+    return Temperature(1 / beta, "fitted", found, at_one)
+
+
+def _per(part: Floats, whole: Floats) -> Floats:
+    found: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return found

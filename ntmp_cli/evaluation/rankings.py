@@ -1,0 +1,82 @@
+"""Who leads how often: ranks of methods in each cell, and their mean over cells (SPEC section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
+from ntmp_cli.evaluation.significance import DECIMALS, mean_ranks
+from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+
+
+class Ranking(TypedDict):
+    """A method's mean rank (1 is best) in one metric over the cells that every ranked method is in.
+
+    `friedman_p` asks whether the methods differ at all; None with fewer than two cells or methods, or all ranks tied.
+    """
+
+    metric: str
+    method: str
+    variant: str
+    cells: int
+    methods: int
+    mean_rank: float
+    best: int
+    friedman_p: float | None
+
+
+def rankings(summary: Iterable[SummaryRow], ceilings: Iterable[str] = ()) -> list[Ranking]:
+    """Rank methods by their mean over seeds, best mean first in each metric; ties share their mean rank.
+
+    A cell counts where every method of the metric has a defined mean; what sees the labels is not ranked.
+    """
+    left_out = set(ceilings)
+    means: dict[str, dict[Cell, dict[Entry, float]]] = {}
+    for row in summary:
+        if row["metric"] not in DESCRIPTIVE and row["method"] not in left_out:
+            cell = means.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
+            if row["mean"] is not None:
+                cell[Entry(row["method"], row["variant"])] = row["mean"]
+    return [ranking for metric, cells in means.items() for ranking in _of_metric(metric, cells)]
+
+
+def _of_metric(metric: str, cells: dict[Cell, dict[Entry, float]]) -> list[Ranking]:
+    entries = sorted(set().union(*cells.values()))
+    full = [[cell[entry] for entry in entries] for cell in cells.values() if len(cell) == len(entries)]
+    if not full or len(entries) < 2:
+        return []
+    sign = 1 if metric in LOWER_IS_BETTER else -1
+    ranks = np.array([mean_ranks(sign * np.round(values, DECIMALS)) for values in np.array(full)])
+    p = friedman_p(ranks)
+    found: list[Ranking] = [
+        {
+            "metric": metric,
+            "method": entry.method,
+            "variant": entry.variant,
+            "cells": len(full),
+            "methods": len(entries),
+            "mean_rank": float(own.mean()),
+            "best": int(np.count_nonzero(own == ranks.min(axis=1))),
+            "friedman_p": p,
+        }
+        for entry, own in zip(entries, ranks.T, strict=True)
+    ]
+    return sorted(found, key=lambda ranking: ranking["mean_rank"])
+
+
+def friedman_p(ranks: NDArray[np.float64]) -> float | None:
+    """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² is about χ² of k−1."""
+    from scipy.special import chdtrc
+
+    cells, methods = ranks.shape
+    middle = (methods + 1) / 2
+    spread = ((ranks - middle) ** 2).sum()
+    if cells < 2 or methods < 2 or spread == 0:
+        return None
+    between = ((ranks.sum(axis=0) - cells * middle) ** 2).sum()
+    return float(chdtrc(methods - 1, (methods - 1) * between / spread))

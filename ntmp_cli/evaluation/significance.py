@@ -1,0 +1,121 @@
+"""Is the difference between two methods more than chance, and how large is it? (SPEC section 8)"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.evaluation.resampling import B, resamples, weighted_quantiles
+
+Floats = NDArray[np.float64]
+
+# Up to so many differences all 2^n signs are counted; the table has n(n+1) entries.
+EXACT_UP_TO = 200
+# Differences of metrics that agree to this many decimals are ties: 0.9 − 0.8 is not to differ from 0.8 − 0.7.
+DECIMALS = 12
+
+
+class Wilcoxon(NamedTuple):
+    """W⁺, the two-sided p, how many differences were not zero, and whether p is exact."""
+
+    statistic: float
+    p: float
+    nonzero: int
+    exact: bool
+
+
+class Cliff(NamedTuple):
+    """δ over all pairs of values with its limits, and the share of wins less losses within pairs."""
+
+    delta: float
+    low: float
+    high: float
+    within: float
+
+
+def wilcoxon(differences: Floats) -> Wilcoxon:
+    """Signed-rank test of paired differences, two-sided (Wilcoxon 1945).
+
+    Zeros are left out, ties share their mean rank. Under the null every sign is as likely as its opposite: W⁺ adds each
+    rank with probability ½, and its law is counted out exactly, ties included, by adding one rank after the other
+    (doubled, so that mean ranks are whole). Beyond `EXACT_UP_TO` differences the normal law with the variance of these
+    ranks takes over. Without a difference that is not zero nothing speaks against the null: p = 1.
+    """
+    rounded = np.round(differences, DECIMALS)
+    d = rounded[rounded != 0]
+    if not len(d):
+        return Wilcoxon(0.0, 1.0, 0, True)
+    ranks = mean_ranks(np.abs(d))
+    statistic = float(ranks[d > 0].sum())
+    if len(d) > EXACT_UP_TO:
+        distance = abs(statistic - ranks.sum() / 2) / math.sqrt((ranks**2).sum() / 4)
+        return Wilcoxon(statistic, 2 * NormalDist().cdf(-distance), len(d), False)
+    doubled = np.rint(2 * ranks).astype(np.int64)
+    law = np.zeros(int(doubled.sum()) + 1)
+    law[0] = 1.0
+    for rank in doubled:
+        law[rank:] += law[:-rank].copy()
+        law /= 2
+    at = round(2 * statistic)
+    tail = min(law[: at + 1].sum(), law[at:].sum())
+    return Wilcoxon(statistic, min(1.0, 2 * float(tail)), len(d), True)
+
+
+def mean_ranks(values: Floats) -> Floats:
+    """Ranks from 1 for the least; equal values share the mean of theirs."""
+    _, which, times = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[which]
+    return ranks
+
+
+def smallest_p(pairs: int) -> float:
+    """The least two-sided p that so many pairs can reach: 2^(1−S), all of one sign."""
+    return min(1.0, 2.0 ** (1 - pairs))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Step-down adjusted p: the k-th smallest times (m − k + 1), never below a smaller one's, at most 1 (Holm 1979)."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(stepped, 1)
+    return [float(value) for value in adjusted]
+
+
+def cliffs_delta(ours: Floats, theirs: Floats, *, level: float = 0.95, draws: int = B) -> Cliff:
+    """Cliff's δ of paired values: P(ours > theirs) − P(ours < theirs) over all S² pairs (Cliff 1993).
+
+    The interval is the percentile bootstrap over the S pairs, which keeps what is paired together. Where one side wins
+    every comparison all resamples agree, which is no certainty: the open limit is then Cliff's (1996) for δ = ±1,
+    (S − z²)/(S + z²) with the normal quantile z. `within` is the same for each pair by itself, (wins − losses)/S: the
+    paper's "on the paired per-seed differences".
+    """
+    ours, theirs = np.round(ours, DECIMALS), np.round(theirs, DECIMALS)
+    size = len(ours)
+    wins = np.sign(ours[:, None] - theirs[None, :])
+    delta, within = float(wins.mean()), float(np.diag(wins).mean())
+    if size < 2:
+        return Cliff(delta, math.nan, math.nan, within)
+    tail = (1 - level) / 2
+    counts, share = resamples(size, draws)
+    deltas = ((counts @ wins) * counts).sum(axis=1) / size**2
+    low, high = (float(limit) for limit in weighted_quantiles(deltas[:, None], share, np.array([[tail, 1 - tail]]))[0])
+    if abs(delta) == 1:
+        squared = NormalDist().inv_cdf(tail) ** 2
+        limit = (size - squared) / (size + squared)
+        low, high = (limit, 1.0) if delta > 0 else (-1.0, -limit)
+    return Cliff(delta, low, high, within)
+
+
+def magnitude(delta: float) -> str:
+    """The usual word for |δ| (Romano et al. 2006)."""
+    for word, limit in (("negligible", 0.147), ("small", 0.33), ("medium", 0.474)):
+        if abs(delta) < limit:
+            return word
+    return "large"

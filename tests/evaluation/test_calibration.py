@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss, log_loss
+
+from ntmp_cli.evaluation.calibration import (
+    BINS,
+    COLDEST,
+    HOTTEST,
+    brier,
+    brier_multiclass,
+    brier_parts,
+    brier_parts_multiclass,
+    calibration_error,
+    equal_mass_calibration_error,
+    equal_width_bins,
+    label_nll,
+    temperature_by_counts,
+    temperature_by_labels,
+)
+from ntmp_cli.evaluation.count_likelihood import CountLikelihood
+from ntmp_cli.learning.counts import count_log_prob
+
+# Borders of bins, both ends, and anything between: the cases in which binning goes wrong.
+P = st.one_of(st.sampled_from([0.0, 1.0, 0.5, *(k / BINS for k in range(BINS + 1))]), st.floats(0, 1))
+FORECASTS = st.lists(st.tuples(st.booleans(), P, st.integers(1, 4)), min_size=1, max_size=40)
+
+
+def arrays(forecasts: list[tuple[bool, float, int]]) -> tuple[Any, Any, Any]:
+    labels, p, weights = zip(*forecasts, strict=True)
+    return np.array(labels), np.array(p, dtype=float), np.array(weights, dtype=float)
+
+
+@given(FORECASTS)
+def test_calibration_error_is_the_gap_of_each_bin(forecasts: list[tuple[bool, float, int]]) -> None:
+    expected = []
+    for k in range(BINS):
+        inside = [(y, p) for y, p, _ in forecasts if k / BINS <= p < (k + 1) / BINS or (p == 1 and k == BINS - 1)]
+        expected.append(abs(sum(y - p for y, p in inside)) / len(forecasts))
+    labels, p, _ = arrays(forecasts)
+    assert calibration_error(labels, p) == pytest.approx(math.fsum(expected), abs=1e-12)
+
+
+@given(FORECASTS)
+def test_equal_mass_error_is_that_of_whole_copies_in_equal_bins(forecasts: list[tuple[bool, float, int]]) -> None:
+    """Fifteen copies of n instances, ties mixed evenly, cut into fifteen bins of n."""
+    labels, p, _ = arrays(forecasts)
+    mixed = np.array([labels[p == own].mean() for own in p])
+    order = np.argsort(p)
+    excess = np.repeat((mixed - p)[order], BINS).reshape(BINS, len(p))
+    expected = np.abs(excess.sum(axis=1)).sum() / (BINS * len(p))
+    assert equal_mass_calibration_error(labels, p) == pytest.approx(expected, abs=1e-12)
+
+
+@given(FORECASTS)
+def test_a_weight_counts_as_so_many_instances(forecasts: list[tuple[bool, float, int]]) -> None:
+    labels, p, weights = arrays(forecasts)
+    many = np.repeat(np.arange(len(p)), weights.astype(int))
+    for measure in (calibration_error, equal_mass_calibration_error, brier):
+        assert measure(labels, p, weights) == pytest.approx(measure(labels[many], p[many]), abs=1e-12)
+    parts = zip(brier_parts(labels, p, weights), brier_parts(labels[many], p[many]), strict=True)
+    assert all(one == pytest.approx(other, abs=1e-12) for one, other in parts)
+
+
+def test_probabilities_of_0_and_1_land_in_the_end_bins() -> None:
+    bins = equal_width_bins(np.array([False, True, True]), np.array([0.0, 1.0, 1.0]))
+    assert bins.mass[[0, -1]].tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert bins.frequency[[0, -1]].tolist() == [0, 1]
+    assert np.isnan(bins.confidence[1:-1]).all()
+    assert calibration_error(np.array([True, False]), np.array([0.0, 1.0])) == 1
+
+
+def test_a_constant_forecast_is_off_by_its_distance_to_the_share_of_positives() -> None:
+    labels = np.arange(10) < 3
+    for measure in (calibration_error, equal_mass_calibration_error):
+        assert measure(labels, np.full(10, 0.5)) == pytest.approx(0.2)
+        assert measure(labels, np.full(10, 0.3)) == pytest.approx(0, abs=1e-15)
+
+
+@given(FORECASTS)
+def test_brier_and_nll_agree_with_scikit_learn(forecasts: list[tuple[bool, float, int]]) -> None:
+    labels, p, weights = arrays(forecasts)
+    expected = brier_score_loss(labels, p, sample_weight=weights, pos_label=True)
+    assert brier(labels, p, weights) == pytest.approx(expected, abs=1e-12)
+    two = np.stack([1 - p, p], axis=1)
+    assert brier_multiclass(labels.astype(int), two) == pytest.approx(2 * brier(labels, p), abs=1e-12)
+    inside = np.clip(p, 0.001, 0.999)
+    expected = log_loss(labels, inside, sample_weight=weights, labels=[False, True])
+    assert label_nll(labels, logit(inside), weights) == pytest.approx(expected, rel=1e-9)
+
+
+@given(FORECASTS)
+def test_the_parts_of_brier_add_up(forecasts: list[tuple[bool, float, int]]) -> None:
+    labels, p, _ = arrays(forecasts)
+    reliability, resolution, uncertainty, within = brier_parts(labels, p)
+    assert reliability - resolution + uncertainty + within == pytest.approx(brier(labels, p), abs=1e-12)
+    assert min(reliability, resolution) >= 0
+    assert 0 <= uncertainty <= 0.25
+    # Murphy's three parts are all there is when a bin holds one forecast.
+    centres = (np.minimum((p * BINS).astype(int), BINS - 1) + 0.5) / BINS
+    assert brier_parts(labels, centres).within == pytest.approx(0, abs=1e-12)
+
+
+def test_multiclass_brier_and_its_parts() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), 200)
+    classes = rng.integers(0, 4, 200)
+    expected = np.mean([sum((p[i, k] - (classes[i] == k)) ** 2 for k in range(4)) for i in range(200)])
+    assert brier_multiclass(classes, p) == pytest.approx(expected)
+    parts = brier_parts_multiclass(classes, p)
+    total = parts.reliability - parts.resolution + parts.uncertainty + parts.within
+    assert total == pytest.approx(expected)
+
+
+def test_an_impossible_label_has_no_likelihood_and_a_certain_one_costs_nothing() -> None:
+    assert math.isnan(label_nll(np.array([True, False]), np.array([-math.inf, 0.0])))
+    assert label_nll(np.array([True, False]), np.array([math.inf, -math.inf])) == 0
+
+
+# Temperature by labels -----------------------------------------------------------------------------
+
+SCORED = st.lists(st.tuples(st.booleans(), st.floats(-30, 30)), min_size=1, max_size=40)
+
+
+@given(SCORED)
+def test_temperature_is_never_worse_than_none_and_no_other_is_better(pairs: list[tuple[bool, float]]) -> None:
+    labels, z = (np.array(column) for column in zip(*pairs, strict=True))
+    found = temperature_by_labels(z.astype(float), labels)
+    assert found.nll <= found.nll_at_one
+    assert found.nll_at_one == pytest.approx(label_nll(labels, z))
+    if found.fit == "fitted":
+        assert found.nll == pytest.approx(label_nll(labels, z / found.value))
+        grid = [label_nll(labels, z / t) for t in np.geomspace(COLDEST, HOTTEST, 60)]
+        assert found.nll <= min(grid) + 1e-9
+
+
+def test_temperature_is_logistic_regression_without_an_intercept() -> None:
+    rng = np.random.default_rng(1)
+    z = rng.normal(0, 4, 500)
+    labels = rng.random(500) < expit(z / 2.5)
+    model = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=1000).fit(z[:, None], labels)
+    assert temperature_by_labels(z, labels).value == pytest.approx(1 / model.coef_[0, 0], rel=1e-5)
+
+
+@pytest.mark.parametrize("true", [0.4, 1.0, 3.0])
+def test_a_known_temperature_is_found_again(true: float) -> None:
+    rng = np.random.default_rng(2)
+    z = rng.normal(0, 5, 20_000)
+    assert temperature_by_labels(z * true, rng.random(len(z)) < expit(z)).value == pytest.approx(true, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "fit", "value"),
+    [
+        ([True, False], [2.0, -1.0], "undetermined", 1.0),
+        ([True, True], [2.0, 1.0], "undetermined", 1.0),
+        ([True, False], [0.0, 0.0], "undetermined", 1.0),
+        ([False, True], [2.0, -1.0], "uninformative", HOTTEST),
+        ([True, False, False], [math.inf, -math.inf, math.inf], "no held-out data", math.nan),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(labels: list[bool], scores: list[float], fit: str, value: float) -> None:
+    found = temperature_by_labels(np.array(scores), np.array(labels))
+    assert found.fit == fit
+    assert found.value == pytest.approx(value, nan_ok=True)
+
+
+# The likelihood of counts --------------------------------------------------------------------------
+
+
+def by_hand(z: list[float], m: int, noise: float) -> float:
+    """Sum over all labels, and over all true counts that may have been recorded as m."""
+    n = len(z)
+    total = 0.0
+    for labels in itertools.product([0, 1], repeat=n):
+        k = sum(labels)
+        recorded = 1 - noise if k == m else 0.0
+        if abs(k - m) == 1:
+            recorded = noise if k in (0, n) else noise / 2
+        total += recorded * math.prod(expit(s) if y else expit(-s) for s, y in zip(z, labels, strict=True))
+    return math.log(total)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=5), st.data())
+@settings(max_examples=60)
+def test_count_likelihood_is_the_sum_over_all_labels(shapes: list[tuple[int, int]], data: Any) -> None:
+    sizes, counts = np.array([n for n, _ in shapes]), np.array([min(n, m) for n, m in shapes])
+    z = np.array(data.draw(st.lists(st.floats(-8, 8), min_size=int(sizes.sum()), max_size=int(sizes.sum()))))
+    noise = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+    pieces = np.split(z, np.cumsum(sizes)[:-1])
+    each = [by_hand(list(piece), int(m), noise) for piece, m in zip(pieces, counts, strict=True)]
+    assert float(CountLikelihood(sizes, counts, noise).nll(z)) == pytest.approx(-np.mean(each), rel=1e-9)
+
+
+@pytest.mark.parametrize("spread", [1.0, 50.0])
+def test_count_likelihood_is_the_one_that_training_uses(spread: float) -> None:
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 60, 50)
+    counts = rng.integers(0, sizes + 1)
+    z = rng.normal(0, spread, int(sizes.sum()))
+    for noise in (0.0, 0.2):
+        theirs = -count_log_prob(*map(torch.from_numpy, (z, sizes, counts)), noise).mean()
+        assert float(CountLikelihood(sizes, counts, noise).nll(z)) == pytest.approx(float(theirs), rel=1e-9)
+
+
+def test_many_scores_of_the_same_tuples_at_once() -> None:
+    rng = np.random.default_rng(4)
+    likelihood = CountLikelihood(np.array([3, 2, 3]), np.array([1, 2, 0]))
+    z = rng.normal(size=(5, 8))
+    assert likelihood.nll(z) == pytest.approx([float(likelihood.nll(row)) for row in z])
+
+
+# Temperature by counts -----------------------------------------------------------------------------
+
+
+def test_tuples_of_one_have_the_temperature_of_their_labels() -> None:
+    rng = np.random.default_rng(5)
+    z = rng.normal(0, 4, 300)
+    labels = rng.random(300) < expit(z / 2)
+    by_counts = temperature_by_counts(z, np.ones(300, dtype=np.int64), labels.astype(np.int64), shift=0.0)
+    by_labels = temperature_by_labels(z, labels)
+    assert by_counts.value == pytest.approx(by_labels.value, rel=1e-4)
+    assert by_counts.nll == pytest.approx(by_labels.nll, rel=1e-9)
+
+
+@pytest.mark.parametrize(("prior", "true"), [(0.2, 2.0), (0.5, 0.5), (0.8, 3.0)])
+def test_counts_find_the_temperature_of_scores_at_another_prior(prior: float, true: float) -> None:
+    """Gaussian classes: log-odds at π are known, tuples are of rate 1/3, and T is to undo a factor at π."""
+    rng = np.random.default_rng(6)
+    tuples, n = 6000, 3
+    positive = np.tile([True, False, False], (tuples, 1))
+    x = rng.normal(np.where(positive, 1.0, -1.0), 1.0)
+    z = logit(prior) + 2 * x
+    sizes, counts = np.full(tuples, n), np.ones(tuples, dtype=np.int64)
+    shift = logit(prior) - logit(1 / 3)
+    found = temperature_by_counts((true * z).ravel(), sizes, counts, shift)
+    assert found.fit == "fitted"
+    assert found.value == pytest.approx(true, rel=0.05)
+    # Labels at the prior of deployment say the same: one temperature, whatever it is fitted to.
+    labels = rng.random(20_000) < prior
+    at_prior = logit(prior) + 2 * rng.normal(np.where(labels, 1.0, -1.0), 1.0)
+    assert temperature_by_labels(true * at_prior, labels).value == pytest.approx(true, rel=0.05)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.floats(-2, 2), st.sampled_from([0.0, 0.1]), st.data())
+@settings(max_examples=50, deadline=None)
+def test_temperature_by_counts_is_no_worse_than_any_on_a_grid(
+    counts: list[int], shift: float, noise: float, data: Any
+) -> None:
+    z = np.array(data.draw(st.lists(st.floats(-10, 10), min_size=3 * len(counts), max_size=3 * len(counts))))
+    sizes, m = np.full(len(counts), 3), np.array(counts)
+    found = temperature_by_counts(z, sizes, m, shift, noise)
+    assert found.nll <= found.nll_at_one
+    likelihood = CountLikelihood(sizes, m, noise)
+    if found.fit == "fitted":
+        assert found.nll == pytest.approx(float(likelihood.nll(z / found.value - shift)))
+        # A floor between two valleys of a coarse grid may be missed; not the valley that the coarse grid saw.
+        coarse = likelihood.nll(np.geomspace(0.01, 100, 13)[:, None] * z - shift)
+        assert found.nll <= coarse.min() + 1e-9
+
+
+def test_temperature_by_counts_is_a_minimum() -> None:
+    rng = np.random.default_rng(7)
+    z = rng.normal(0, 3, 600)
+    sizes, counts = np.full(200, 3), rng.binomial(1, 0.7, 200)
+    found = temperature_by_counts(z + np.tile([3.0, -3.0, -3.0], 200), sizes, counts, 0.3)
+    likelihood = CountLikelihood(sizes, counts)
+    best = minimize_scalar(
+        lambda t: float(likelihood.nll((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3)),
+        bounds=(COLDEST, HOTTEST),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    assert found.value == pytest.approx(best.x, rel=1e-3)
+    assert found.nll == pytest.approx(best.fun, abs=1e-9)
+
+
+def test_counts_that_determine_no_temperature_are_named() -> None:
+    sizes, counts = np.array([3, 3]), np.array([1, 2])
+    right = np.array([4.0, -3.0, -2.0, 1.0, 2.0, -5.0])
+    assert temperature_by_counts(right, sizes, counts, 0.1)[:2] == (1.0, "undetermined")
+    one = np.ones(2, dtype=np.int64)
+    assert temperature_by_counts(np.array([3.0, -2.0]), one, np.array([0, 1]), 0.1)[:2] == (HOTTEST, "uninformative")
+    assert temperature_by_counts(np.zeros(6), sizes, counts, 0.1)[:2] == (1.0, "undetermined")
+    assert temperature_by_counts(np.array([math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0]), sizes, counts, 0.1).nll >= 0
+    nothing = np.zeros(0, dtype=np.int64)
+    assert temperature_by_counts(np.zeros(0), nothing, nothing, 0.1).fit == "no held-out data"
