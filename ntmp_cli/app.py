@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ntmp_cli import __version__
-from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
+from ntmp_cli.commands import design, evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 from ntmp_cli.ranks import is_first_process
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("make-tuples")(make_tuples.command)
 app.command("inspect")(inspect.command)
+app.command("design")(design.command)
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)

@@ -34,6 +34,14 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _quoted_specs(value: Any) -> Any:
+    """Tuple specs as a sequence; one that YAML has read as a number is refused."""
+    specs = (value,) if isinstance(value, str | int) else value
+    if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
+        raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
+    return specs
+
+
 class MakeTuplesConfig(Settings):
     """Simulate counted tuples and an unlabeled pool from a labelled data set (SPEC section 1)."""
 
@@ -79,9 +87,7 @@ class MakeTuplesConfig(Settings):
     @field_validator("tuples", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        specs = (value,) if isinstance(value, str | int) else value
-        if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
-            raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
+        specs = _quoted_specs(value)
         if isinstance(specs, Sequence) and not specs:
             raise ValueError("at least one tuple spec is needed")
         return specs
@@ -181,6 +187,35 @@ class TrainConfig(Settings):
         if isinstance(values, dict) and "method" not in values and RISK_SETTINGS & values.keys():
             return {**values, "method": "ure"}
         return values
+
+
+class DesignConfig(Settings):
+    """What tuples and an unlabeled pool can tell, before anything is trained (SPEC section 7)."""
+
+    tuples: tuple[str, ...] = Field(
+        (), description="Tuple spec, as for make-tuples, instead of --tuples; repeat to mix."
+    )
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Class prior π of the unlabeled pool. Default: the known one of simulated tuples."
+    )
+    num_tuples: int | None = Field(None, ge=1, description="Tuples drawn from the specs. Default: 10000.")
+    unlabeled_size: int | None = Field(
+        None, ge=1, description="Unlabeled instances beside the specs. Default: as many as the tuples have."
+    )
+    margin: float = Field(0.05, gt=0, lt=1, description="Operating margin ε₀ that the gap should keep.")
+    prior_error: float = Field(0.01, ge=0, lt=1, description="How far the prior that is trained with may be off.")
+    count_noise: float | None = Field(
+        None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
+    )
+    target_risk_error: float = Field(
+        0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Probability that bounds on the noise hold with.")
+
+    @field_validator("tuples", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        return _quoted_specs(value)
 
 
 class EvaluateConfig(Settings):

@@ -16,6 +16,7 @@ from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from ntmp_cli.errors import UsageError
 
@@ -102,6 +103,27 @@ def draw_sizes(
     rates = np.array([np.nan if spec.rate is None else spec.rate for spec in specs])[which]
     binomial = rng.binomial(n, np.nan_to_num(rates))
     return n, np.where(np.isnan(rates), uniform, binomial)
+
+
+def expected_strata(specs: Sequence[TupleSpec], size: float) -> dict[tuple[int, int], float]:
+    """How many of `size` tuples of the mixture have which (n, m), on average."""
+    total = sum(spec.weight for spec in specs)
+    expected: dict[tuple[int, int], float] = {}
+    for spec in specs:
+        for n in range(spec.n_low, spec.n_high + 1):
+            share = size * spec.weight / total / (spec.n_high - spec.n_low + 1)
+            for m, chance in _count_law(spec, n):
+                expected[n, m] = expected.get((n, m), 0.0) + share * chance
+    return dict(sorted(expected.items()))
+
+
+def _count_law(spec: TupleSpec, n: int) -> list[tuple[int, float]]:
+    """Counts that a tuple of length n may have, with their probabilities."""
+    if spec.rate is None:
+        counts = range(spec.m_low, spec.m_high + 1)
+        return [(m, 1 / len(counts)) for m in counts]
+    law = binom.pmf(np.arange(n + 1), n, spec.rate)
+    return [(m, float(chance)) for m, chance in enumerate(law) if chance > 0]
 
 
 def mean_length(specs: Sequence[TupleSpec]) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ntmp_cli.config import RISK_SETTINGS, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.groups import effective_gap
+from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, Task, methods
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks, unbiased_risk
 
@@ -105,5 +105,5 @@ def _require_identifiable(config: TrainConfig, task: Task) -> None:
         gap = effective_gap([*sizes, task.unlabeled], [*rates, config.prior])
         what = f"every tuple's rate equals the prior π = {config.prior:.6g} (effective gap √D/S₀ = 0)"
         hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
-    if gap < 1e-9:
+    if gap < NO_GAP:
         raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)
