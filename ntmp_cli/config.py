@@ -19,7 +19,7 @@ Clamp = Literal["none", "relu", "abs"]
 ClampScope = Literal["class", "source"]
 LossName = Literal["sigmoid", "logistic", "ramp"]
 Mixing = Literal["stratified", "pooled", "flat"]
-MarginPolicy = Literal["downweight", "skip", "off"]
+MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
 # Settings that only the unbiased risk has: they name the method where nothing else does.
 RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
 # Settings that mean something to some methods only.
@@ -134,7 +134,12 @@ class TrainConfig(Settings):
         description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
     )
     margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
-    margin_policy: MarginPolicy = Field("downweight", description="What to do with batches inside the margin.")
+    margin_policy: MarginPolicy = Field(
+        "downweight",
+        description="Batches inside the margin: downweight, skip or off. "
+        "resample: deal tuples and U so that batches keep it, downweight what still does not. "
+        "reweight: downweight, and weight U to the prior if its own seems not within π ± ε₀.",
+    )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Course of the learning rate.")
