@@ -23,6 +23,8 @@ from ntmp_cli.errors import UsageError
 _SPEC = re.compile(
     r"^(?P<n1>\d+)(?:-(?P<n2>\d+))?:(?:(?P<m1>\d+)(?:-(?P<m2>\d+))?|~(?P<p>\d*\.?\d+))(?:@(?P<w>\d*\.?\d+))?$"
 )
+# A count less probable than this is left out of what is expected.
+NEVER = 1e-12
 _GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
 
 
@@ -123,7 +125,7 @@ def _count_law(spec: TupleSpec, n: int) -> list[tuple[int, float]]:
         counts = range(spec.m_low, spec.m_high + 1)
         return [(m, 1 / len(counts)) for m in counts]
     law = binom.pmf(np.arange(n + 1), n, spec.rate)
-    return [(m, float(chance)) for m, chance in enumerate(law) if chance > 0]
+    return [(m, float(chance)) for m, chance in enumerate(law) if chance > NEVER]
 
 
 def mean_length(specs: Sequence[TupleSpec]) -> float:

@@ -65,7 +65,7 @@ def to_markdown(facts: Facts) -> str:
 
 
 def _data(facts: Facts) -> Section:
-    strata: Sequence[Facts] = facts["strata"]
+    strata: Sequence[Facts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
     shown = [f"({s['n']},{s['m']}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
     more = f" … and {len(strata) - SHOWN_STRATA} more" if len(strata) > SHOWN_STRATA else ""
     return Section(
@@ -138,7 +138,7 @@ def _margin(facts: Facts) -> Section:
 
 def _addition(stratum: Facts) -> str:
     pure = ", a label for every member" if stratum["m"] in (0, stratum["n"]) else ""
-    return f"{stratum['tuples']:,} tuples ({stratum['n']},{stratum['m']}){pure}"
+    return f"{stratum['tuples']:,} × ({stratum['n']},{stratum['m']}){pure}"
 
 
 def _prior(facts: Facts) -> Section:

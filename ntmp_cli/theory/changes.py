@@ -72,8 +72,8 @@ def _margin(facts: Facts) -> Iterator[Change]:
 def _ways_out(facts: Facts) -> str:
     margin, ways = facts["margin"], []
     if margin["additions"]:
-        best = [f"{a['tuples']:,} tuples ({a['n']},{a['m']})" for a in margin["additions"]]
-        ways.append(f"add {' or '.join(best)}")
+        best = [f"{a['tuples']:,} × ({a['n']},{a['m']})" for a in margin["additions"]]
+        ways.append(f"add tuples, {' or '.join(best)}")
     if margin["priors_to_avoid"]:
         low, high = margin["priors_to_avoid"]
         outside = [f"at most {low:.3f}"] * (low > 0) + [f"at least {high:.3f}"] * (high < 1)
