@@ -13,6 +13,7 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.commands import (
+    design,
     estimate_prior,
     evaluate,
     inspect,
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command("make-tuples")(make_tuples.command)
 app.command("inspect")(inspect.command)
+app.command("design")(design.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)

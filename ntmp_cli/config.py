@@ -19,7 +19,7 @@ Clamp = Literal["none", "relu", "abs"]
 ClampScope = Literal["class", "source"]
 LossName = Literal["sigmoid", "logistic", "ramp"]
 Mixing = Literal["stratified", "pooled", "flat"]
-MarginPolicy = Literal["downweight", "skip", "off"]
+MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
 # Settings that only the unbiased risk has: they name the method where nothing else does.
 RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
@@ -33,6 +33,14 @@ class Settings(BaseModel):
     """Base of every configuration: immutable, and a key that is not a field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _quoted_specs(value: Any) -> Any:
+    """Tuple specs as a sequence; one that YAML has read as a number is refused."""
+    specs = (value,) if isinstance(value, str | int) else value
+    if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
+        raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
+    return specs
 
 
 class MakeTuplesConfig(Settings):
@@ -80,9 +88,7 @@ class MakeTuplesConfig(Settings):
     @field_validator("tuples", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        specs = (value,) if isinstance(value, str | int) else value
-        if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
-            raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
+        specs = _quoted_specs(value)
         if isinstance(specs, Sequence) and not specs:
             raise ValueError("at least one tuple spec is needed")
         return specs
@@ -134,7 +140,12 @@ class TrainConfig(Settings):
         description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
     )
     margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
-    margin_policy: MarginPolicy = Field("downweight", description="What to do with batches inside the margin.")
+    margin_policy: MarginPolicy = Field(
+        "downweight",
+        description="Batches inside the margin: downweight, skip or off. "
+        "resample: deal tuples and U so that batches keep it, downweight what still does not. "
+        "reweight: downweight, and weight U to the prior if its own seems not within π ± ε₀.",
+    )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Course of the learning rate.")
@@ -229,6 +240,35 @@ class EstimatePriorConfig(Settings):
         4096, ge=1, description="Memory for training instances; larger data are read window by window."
     )
     seed: int = Field(0, ge=0, description="Seed of initialisation, batch order and bootstrap.")
+
+
+class DesignConfig(Settings):
+    """What tuples and an unlabeled pool can tell, before anything is trained (SPEC section 7)."""
+
+    tuples: tuple[str, ...] = Field(
+        (), description="Tuple spec, as for make-tuples, instead of --tuples; repeat to mix."
+    )
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Class prior π of the unlabeled pool. Default: the known one of simulated tuples."
+    )
+    num_tuples: int | None = Field(None, ge=1, description="Tuples drawn from the specs. Default: 10000.")
+    unlabeled_size: int | None = Field(
+        None, ge=1, description="Unlabeled instances beside the specs. Default: as many as the tuples have."
+    )
+    margin: float = Field(0.05, gt=0, lt=1, description="Operating margin ε₀ that the gap should keep.")
+    prior_error: float = Field(0.01, ge=0, lt=1, description="How far the prior that is trained with may be off.")
+    count_noise: float | None = Field(
+        None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
+    )
+    target_risk_error: float = Field(
+        0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Probability that bounds on the noise hold with.")
+
+    @field_validator("tuples", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        return _quoted_specs(value)
 
 
 class EvaluateConfig(Settings):

@@ -22,7 +22,7 @@ from ntmp_cli.stages.listing import registry_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
-ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting")
+ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting", "theory")
 HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
 KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors")
 COMMANDS = sorted(str(info.name) for info in app.registered_commands)
@@ -206,8 +206,9 @@ sys.stderr.write(json.dumps([code, loaded]))
         (["--version"], __version__),
         (["train", "--prior", "2", "--tuples", "t", "--out", "o"], ""),
         (["make-tuples", "--set", "sede=1", "--out", "o"], ""),
+        (["design", "--tuple", "3:1", "--prior", "2"], ""),
     ],
-    ids=["help", "train help", "version", "wrong value", "unknown setting"],
+    ids=["help", "train help", "version", "wrong value", "unknown setting", "impossible design"],
 )
 def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
     command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(sorted(HEAVY))]
@@ -217,6 +218,13 @@ def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
     assert loaded == []
     assert code == (0 if shown else 2)
     assert shown in ended.stdout
+
+
+def test_a_design_needs_no_torch():
+    words = ["design", "--tuple", "3:1", "--prior", "0.5"]
+    command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(["torch"])]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stderr.splitlines()[-1]) == [0, []]
 
 
 def test_the_console_script_is_the_same_program():

@@ -25,6 +25,7 @@ KINDS = {
     "run": "ntmp train",
     "evaluation": "ntmp evaluate",
     "report": "ntmp report",
+    "design": "ntmp design",
 }
 
 

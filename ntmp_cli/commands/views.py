@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -130,6 +131,20 @@ def results_view(table: ResultsTable) -> Table:
 def report_view(console: Console, files: Sequence[str]) -> None:
     for name in files:
         console.print(Text(name), soft_wrap=True)
+
+
+def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
+    """One page: what to change, then everything it follows from."""
+    from ntmp_cli.reporting.design import changes_of, heading, sections
+
+    console.print(Text(heading(facts), style="bold"))
+    console.print("\nWhat to change", style="bold")
+    for text in changes_of(facts):
+        console.print(Padding(Text(f"• {text}"), (0, 0, 0, 2), expand=False))
+    for section in sections(facts):
+        _pairs(console, dict(section.lines), section.title)
+    if out is not None:
+        console.print(Text(f"\npage: {out / 'design.md'}"), soft_wrap=True)
 
 
 def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:

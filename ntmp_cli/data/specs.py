@@ -16,12 +16,15 @@ from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from ntmp_cli.errors import UsageError
 
 _SPEC = re.compile(
     r"^(?P<n1>\d+)(?:-(?P<n2>\d+))?:(?:(?P<m1>\d+)(?:-(?P<m2>\d+))?|~(?P<p>\d*\.?\d+))(?:@(?P<w>\d*\.?\d+))?$"
 )
+# A count less probable than this is left out of what is expected.
+NEVER = 1e-12
 _GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
 
 
@@ -102,6 +105,27 @@ def draw_sizes(
     rates = np.array([np.nan if spec.rate is None else spec.rate for spec in specs])[which]
     binomial = rng.binomial(n, np.nan_to_num(rates))
     return n, np.where(np.isnan(rates), uniform, binomial)
+
+
+def expected_strata(specs: Sequence[TupleSpec], size: float) -> dict[tuple[int, int], float]:
+    """How many of `size` tuples of the mixture have which (n, m), on average."""
+    total = sum(spec.weight for spec in specs)
+    expected: dict[tuple[int, int], float] = {}
+    for spec in specs:
+        for n in range(spec.n_low, spec.n_high + 1):
+            share = size * spec.weight / total / (spec.n_high - spec.n_low + 1)
+            for m, chance in _count_law(spec, n):
+                expected[n, m] = expected.get((n, m), 0.0) + share * chance
+    return dict(sorted(expected.items()))
+
+
+def _count_law(spec: TupleSpec, n: int) -> list[tuple[int, float]]:
+    """Counts that a tuple of length n may have, with their probabilities."""
+    if spec.rate is None:
+        counts = range(spec.m_low, spec.m_high + 1)
+        return [(m, 1 / len(counts)) for m in counts]
+    law = binom.pmf(np.arange(n + 1), n, spec.rate)
+    return [(m, float(chance)) for m, chance in enumerate(law) if chance > NEVER]
 
 
 def mean_length(specs: Sequence[TupleSpec]) -> float:

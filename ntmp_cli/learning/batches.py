@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntmp_cli.learning.dealing import Dealing, deal_tuples, deal_unlabeled
 from ntmp_cli.randomness import stream
 
 # Small batches are gathered several at a time: one large copy instead of many small ones.
@@ -76,13 +77,24 @@ class Window:
     def tuple_instances(self) -> int:
         return int(self.sizes.sum())
 
-    def batches(self, steps: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
-        """Every tuple and every unlabeled instance once, in `steps` batches of even composition."""
-        order = rng.permutation(len(self.sizes))
-        unlabeled = self.tuple_instances + rng.permutation(len(self.x) - self.tuple_instances)
+    def batches(
+        self,
+        steps: int,
+        rng: np.random.Generator,
+        skip: int = 0,
+        dealing: Dealing | None = None,
+        sides: NDArray[np.bool_] | None = None,
+    ) -> Iterator[Batch]:
+        """Every tuple and every unlabeled instance once, in `steps` batches of even size."""
+        tuple_cuts: NDArray[np.int64]
+        if dealing is None:
+            order = rng.permutation(len(self.sizes))
+            tuple_cuts = np.linspace(0, len(order), steps + 1).astype(np.int64)
+        else:
+            order, tuple_cuts = deal_tuples(self.sizes, self.counts, steps, dealing.prior, sides, rng)
+        unlabeled = self.tuple_instances + self._unlabeled_order(steps, rng, dealing)
         sizes, counts = self.sizes[order], self.counts[order]
         flat = _members(self.starts[order], sizes)
-        tuple_cuts = np.linspace(0, len(order), steps + 1).astype(np.int64)
         flat_cuts = np.concatenate([[0], np.cumsum(sizes)])[tuple_cuts]
         unlabeled_cuts = np.linspace(0, len(unlabeled), steps + 1).astype(np.int64)
         cuts = list(zip(tuple_cuts.tolist(), flat_cuts.tolist(), unlabeled_cuts.tolist(), strict=True))
@@ -99,6 +111,11 @@ class Window:
                 own = None if targets is None else targets[start:stop]
                 yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0, u1 - u0, own)
                 start = stop
+
+    def _unlabeled_order(self, steps: int, rng: np.random.Generator, dealing: Dealing | None) -> NDArray[np.int64]:
+        if dealing is None or self.targets is None:
+            return rng.permutation(len(self.x) - self.tuple_instances)
+        return deal_unlabeled(self.targets[self.tuple_instances :].numpy(), steps, rng)
 
 
 def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -134,6 +151,7 @@ class TrainingData(Group):
     batch_size: int
     seed: int
     part: int = 0
+    dealing: Dealing | None = None
     _everything: Window | None = None
 
     @cached_property
@@ -174,7 +192,10 @@ class TrainingData(Group):
         for number, (group, count) in enumerate(zip(groups, steps, strict=True)):
             if skip < count:
                 rng = stream(self.seed, "batches", epoch, number, *self._own)
-                yield from self._window(group).batches(count, rng, skip)
+                # Which side a batch takes is the same for all parts, or their union would mix the sides again.
+                shared = stream(self.seed, "sides", epoch, number)
+                sides = None if self.dealing is None else self.dealing.sides(count, shared)
+                yield from self._window(group).batches(count, rng, skip, self.dealing, sides)
             skip = max(0, skip - count)
 
     def _window(self, group: Group) -> Window:

@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 
 # Rates whose mean square deviation is below this are equal but for rounding.
 SAME_RATE = 1e-24
+# A gap √D/S₀ below this is none: nothing that a training could find out is behind it.
+NO_GAP = 1e-9
 
 
 def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, float]:

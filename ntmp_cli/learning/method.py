@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.dealing import Dealing
 from ntmp_cli.learning.models import build_network
 from ntmp_cli.registry import Registry
 
-# What a method is told of single instances: nothing, the probabilities of the closed form, or (the ceiling) the truth.
-Targets = Literal["none", "discriminant", "truth"]
+# What a method is told of single instances: nothing, the probabilities of the closed form, weights that move U to the
+# prior, or (the ceiling) the truth.
+Targets = Literal["none", "discriminant", "weights", "truth"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class GradientMethod(Method):
     def targets(self) -> Targets:
         """What is to be known of single instances."""
         return "none"
+
+    def dealing(self) -> Dealing | None:
+        """How tuples and U are dealt to batches; None leaves it to chance."""
+        return None
 
     @abstractmethod
     def prepare(self, batch: Batch, progress: float) -> Any | None:

@@ -20,7 +20,7 @@ from ntmp_cli.data.drawing import TupleDraw
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
 from ntmp_cli.data.pools import Parts, choose_unlabeled, cut
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
-from ntmp_cli.learning.groups import effective_gap
+from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def _foresee(
     (rate,) = rates
     gap = abs(prior - rate)
     instances = draws["train"].size * mean_length(specs)
-    if effective_gap([instances, len(unlabeled["train"])], [rate, prior]) < 1e-9:
+    if effective_gap([instances, len(unlabeled["train"])], [rate, prior]) < NO_GAP:
         return [
             f"the unlabeled prior π = {prior:.4g} equals the only tuple rate α = {rate:.4g}: no unbiased risk is "
             "identifiable from these tuples; change --prior or mix tuples of another rate (--tuple)"

@@ -49,7 +49,7 @@ from ntmp_cli.learning.processes import OneProcess, process_group
 from ntmp_cli.ranks import is_first_process, local_rank, number_of_processes
 from ntmp_cli.stages.features import encode_tuples, file_identity
 from ntmp_cli.stages.prior_lookup import prior_of
-from ntmp_cli.stages.teacher import discriminant_targets, fit_data
+from ntmp_cli.stages.teacher import discriminant_targets, fit_data, prior_weights
 from ntmp_cli.stages.training_data import (
     InstanceTargets,
     heldout_data,
@@ -175,7 +175,8 @@ def _assemble(
     store: CheckpointStore,
     processes: OneProcess,
 ) -> Job:
-    parts = training_data(source, config, config.parts or 1, _targets(config, method, tuples, source), method.batch)
+    targets = _targets(config, method, tuples, source)
+    parts = training_data(source, config, config.parts or 1, targets, method.batch, method.dealing())
     model = _scorer(config, method, source, parts)
     if heldout is None and config.select == "best" and processes.rank == 0:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
@@ -197,6 +198,8 @@ def _targets(config: TrainConfig, method: GradientMethod, tuples: Artifact, sour
     wanted = method.targets()
     if wanted == "truth":
         return true_targets(tuples, method)
+    if wanted == "weights":
+        return prior_weights(config, source)
     return discriminant_targets(config, source) if wanted == "discriminant" else None
 
 

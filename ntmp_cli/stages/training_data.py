@@ -23,6 +23,7 @@ from ntmp_cli.artifacts.shards import (
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
+from ntmp_cli.learning.dealing import Dealing
 from ntmp_cli.learning.loop import HeldoutData
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import normalisation, standardises
@@ -49,6 +50,7 @@ def training_data(
     parts: int = 1,
     targets: InstanceTargets | None = None,
     batch: int = 1024,
+    dealing: Dealing | None = None,
 ) -> list[TrainingData]:
     """Lazily loaded training chunks of a tuples directory, in so many parts of even size."""
     info = tuples.summary
@@ -73,6 +75,7 @@ def training_data(
             batch_size=config.batch_size or _default_batch(instances, batch),
             seed=config.seed,
             part=part,
+            dealing=dealing,
         )
         for part in range(parts)
     ]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.data.specs import TupleSpec, draw_sizes, mean_length, parse_spec
+from ntmp_cli.data.specs import TupleSpec, draw_sizes, expected_strata, mean_length, parse_spec
 from ntmp_cli.errors import UsageError
 
 GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
@@ -217,3 +217,17 @@ def test_the_same_generator_state_gives_the_same_sizes() -> None:
 def test_the_specs_of_the_frequency_test_are_enumerated_completely() -> None:
     assert support("3-4:0-1@2") == set(product((3, 4), (0, 1)))
     assert support("2:~0.5") == {(2, 0), (2, 1), (2, 2)}
+
+
+@pytest.mark.parametrize(
+    "texts", [["3:1"], ["3:1@0.7", "3:2@0.3"], ["5:1-3"], ["2-4:~0.4", "3:1@2"], ["1-3:0-1@0.5", "6:~1@0.25"]]
+)
+def test_expected_strata_are_what_is_drawn_on_average(texts: list[str]) -> None:
+    specs, size = [parse_spec(text) for text in texts], 200_000
+    expected = expected_strata(specs, size)
+    assert sum(expected.values()) == pytest.approx(size)
+    n, m = draw_sizes(specs, size, np.random.default_rng(0))
+    drawn = dict(zip(*np.unique(n * 100 + m, return_counts=True), strict=True))
+    assert drawn.keys() == {a * 100 + b for a, b in expected}
+    for (a, b), mean in expected.items():
+        assert drawn[a * 100 + b] == pytest.approx(mean, abs=5 * mean**0.5)

@@ -18,6 +18,19 @@ class ClosedForm(FittedMethod):
     """Linear discriminant in closed form from the moments of tuples and U: in seconds (SPEC 4b)."""
 
     def fit(self, data: FitData) -> LinearFit:
+        found = self.discriminant(data)
+        facts = {
+            "separation": found.separation,
+            "components": found.components,
+            "first_order_weight": found.first_order_weight,
+            "second_order_weight": found.second_order_weight,
+            "first_order_z": found.first_order_z,
+            "oriented_by": found.oriented_by,
+        }
+        return LinearFit(found.weight, found.bias, facts)
+
+    def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
+        """The classifier with all that is known of it; unless the prior is trusted, counts alone name the classes."""
         require_orientation(self.config, self.task)
         moments: Moments | None = None
         for x, sizes, counts in data.tuples():
@@ -34,17 +47,9 @@ class ClosedForm(FittedMethod):
                 hint="Use tuples with more than one member, or of several rates, or another unlabeled pool.",
             ) from None
         # With n = 2m throughout the likelihood is symmetric: then the weak first order is all there is.
-        if not found.oriented and any(n != 2 * m for n, m, _ in self.task.strata):
+        if not (found.oriented and trusts_prior) and any(n != 2 * m for n, m, _ in self.task.strata):
             found = found.decided(mirrored=self._is_mirrored(found, data))
-        facts = {
-            "separation": found.separation,
-            "components": found.components,
-            "first_order_weight": found.first_order_weight,
-            "second_order_weight": found.second_order_weight,
-            "first_order_z": found.first_order_z,
-            "oriented_by": found.oriented_by,
-        }
-        return LinearFit(found.weight, found.bias, facts)
+        return found
 
     def _is_mirrored(self, found: Discriminant, data: FitData) -> bool:
         """Where π is too near the tuples' rate only the counts themselves know which side is which (SPEC section 5)."""

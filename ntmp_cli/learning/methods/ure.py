@@ -13,8 +13,9 @@ from torch import Tensor
 from ntmp_cli.config import RISK_SETTINGS, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.groups import effective_gap
-from ntmp_cli.learning.method import GradientMethod, Heldout, Task, methods
+from ntmp_cli.learning.dealing import Dealing, share_below
+from ntmp_cli.learning.groups import NO_GAP, effective_gap
+from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks, unbiased_risk
 
 
@@ -34,7 +35,11 @@ class Ure(GradientMethod):
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
-        _require_identifiable(config, task)
+        # Pooled, and ᾱ inside the margin: batches of one side each, which `resample` deals.
+        self._below = _share_below(config, task)
+        if self._below is None:
+            _require_identifiable(config, task)
+        self._weighted = False
         self._full_weight = torch.ones(1)
         flat_rate = task.rate if config.mixing == "flat" else None
         self._coefficients = RememberedCoefficients(config.prior, config.mixing, flat_rate)
@@ -46,11 +51,21 @@ class Ure(GradientMethod):
         scope = "/source" if clamp and config.clamp_scope == "source" else ""
         return f"ure{clamp}{scope}"
 
+    def targets(self) -> Targets:
+        wanted: dict[str, Targets] = {"resample": "discriminant", "reweight": "weights"}
+        return wanted.get(self.config.margin_policy, "none")
+
+    def dealing(self) -> Dealing | None:
+        return Dealing(self.config.prior, self._below) if self.config.margin_policy == "resample" else None
+
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
         config, found = self.config, self._coefficients.of(batch.sizes, batch.counts, batch.unlabeled)
         if found is None:
             return None
         plus, minus, gap = found
+        if config.margin_policy == "reweight" and batch.targets is not None:
+            plus, minus = plus * batch.targets, minus * batch.targets
+            self._weighted = self._weighted or bool((batch.targets != 1).any())
         weight = 1.0
         if config.margin_policy != "off" and gap < config.margin:
             if config.margin_policy == "skip":
@@ -79,6 +94,8 @@ class Ure(GradientMethod):
         }
 
     def heldout_risk(self, heldout: Heldout) -> float | None:
+        if self._weighted:  # held-out instances have no weights, and without them another prior
+            return None
         return unbiased_risk(
             heldout.tuple_scores,
             heldout.sizes,
@@ -86,9 +103,17 @@ class Ure(GradientMethod):
             heldout.unlabeled_scores,
             self.config.prior,
             self.config.loss,
-            self.config.mixing,
+            "stratified" if self._below is not None else self.config.mixing,
             self.task.rate if self.config.mixing == "flat" else None,
         )
+
+
+def _share_below(config: TrainConfig, task: Task) -> float | None:
+    """Share of batches from below π where `resample` must part the sides; None where it need not, or cannot."""
+    rates, tuples = [m / n for n, m, _ in task.strata], [k for _, _, k in task.strata]
+    near = abs(float(np.average(rates, weights=tuples)) - config.prior) < config.margin
+    asked = config.margin_policy == "resample" and config.mixing == "pooled"
+    return share_below(task.strata, config.prior) if asked and near else None
 
 
 def _require_identifiable(config: TrainConfig, task: Task) -> None:
@@ -105,5 +130,5 @@ def _require_identifiable(config: TrainConfig, task: Task) -> None:
         gap = effective_gap([*sizes, task.unlabeled], [*rates, config.prior])
         what = f"every tuple's rate equals the prior π = {config.prior:.6g} (effective gap √D/S₀ = 0)"
         hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
-    if gap < 1e-9:
+    if gap < NO_GAP:
         raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)

@@ -1,0 +1,227 @@
+"""The facts of a design as one page: sections of named lines, for a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Facts = Mapping[str, Any]
+SHOWN_STRATA = 6
+NO_BOUND = "no bound"
+
+_SIGNAL = {
+    "within tuples": "members of one tuple against each other",
+    "between strata": "tuples of different rates against each other",
+    "both": "members of one tuple, and tuples of different rates",
+    "none": "nothing: a constant explains the counts",
+}
+_NAMED = {
+    "first order": "by the means of groups of different rates",
+    "third order": "by the third order of the counts alone, which is weak",
+    "none": "by nothing: exchanging the classes leaves all data as they are",
+}
+_PRIOR = {
+    "identified": "could be estimated from these tuples and U",
+    "up to exchange": "could be estimated only up to π ↔ 1 − π (n = 2m)",
+    "not identified": "could not be estimated: tuples of one class only",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and its lines: what, and what about it."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def heading(facts: Facts) -> str:
+    return f"Design: {facts['source']}"
+
+
+def changes_of(facts: Facts) -> list[str]:
+    """What to change, or that nothing needs to be."""
+    return [change["text"].strip() for change in facts["changes"]] or [
+        "Nothing: the risk and the likelihood of the counts are identifiable, and the margin and the target are kept."
+    ]
+
+
+def sections(facts: Facts) -> list[Section]:
+    """All but what to change."""
+    built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _prior(facts)]
+    if facts["count_noise"]:
+        built.append(_counts(facts["count_noise"]))
+    return [*built, _noise(facts), _clamps(facts)]
+
+
+def to_markdown(facts: Facts) -> str:
+    """The page as a file."""
+    parts = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
+    for section in sections(facts):
+        parts += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
+    parts += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _data(facts: Facts) -> Section:
+    strata: Sequence[Facts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
+    shown = [f"({s['n']},{s['m']}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
+    more = f" … and {len(strata) - SHOWN_STRATA} more" if len(strata) > SHOWN_STRATA else ""
+    return Section(
+        "The data",
+        (
+            (
+                "tuples",
+                f"{_count(facts['tuples'])} with {_count(facts['instances'])} instances: {', '.join(shown)}{more}",
+            ),
+            (
+                "unlabeled",
+                f"{_count(facts['unlabeled'])} instances, prior π = {facts['prior']:.4g} ({facts['prior_from']})",
+            ),
+            ("rates", f"mean ᾱ = {facts['mean_rate']:.4g}, of all instances Σm/Σn = {facts['flat_rate']:.4g}"),
+        ),
+    )
+
+
+def _identifiable(facts: Facts) -> Section:
+    known = facts["identifiable"]
+    return Section(
+        "What can be learned",
+        (
+            ("unbiased risk, stratified", _yes(known["unbiased_risk"], "all rates equal π")),
+            ("unbiased risk, pooled", _yes(known["unbiased_risk_pooled"], "ᾱ = π")),
+            (
+                "count likelihood",
+                f"{_yes(known['count_likelihood'], '')}; learns from {_SIGNAL[known['count_signal']]}",
+            ),
+            ("which class is which", f"told {_NAMED[known['classes_named_by']]}"),
+            ("the prior, if unknown", _PRIOR[known["prior_if_unknown"]]),
+        ),
+    )
+
+
+def _conditioning(facts: Facts) -> Section:
+    c = facts["conditioning"]
+    return Section(
+        "How well conditioned",
+        (
+            ("gap Δ", f"{c['gap']:.4g} (√D/S₀ = {c['effective_gap']:.4g}); pooled |π − ᾱ| = {c['pooled_gap']:.4g}"),
+            (
+                "condition number",
+                f"{_times(c['condition_number'])} of the weighted system; "
+                f"{_times(c['condition_number_pooled'])} of the paper's 2×2 system",
+            ),
+            (
+                "variance of the risk",
+                f"{_times(c['inflation_over_labels'])} times that with a label for every instance; "
+                f"pooled {_times(c['inflation_over_labels_pooled'])} times",
+            ),
+            ("variance against a gap of 1", f"Δ⁻² = {_times(c['inflation_over_unit_gap'])}"),
+        ),
+    )
+
+
+def _margin(facts: Facts) -> Section:
+    m = facts["margin"]
+    kept, pooled = ("kept" if m[key] else "not kept" for key in ("kept", "kept_pooled"))
+    lines = [("margin ε₀", f"{m['margin']:g}, {kept}; pooled {pooled}")]
+    if m["priors_to_avoid"]:
+        low, high = m["priors_to_avoid"]
+        lines.append(("priors of U to avoid", f"{max(low, 0):.4f} to {min(high, 1):.4f}"))
+    if m["tolerated_prior_error"] is not None:
+        lines.append(("prior error that keeps it", f"up to {m['tolerated_prior_error']:.4f}"))
+    if m["additions"]:
+        lines.append(("kept by adding", "; or ".join(_addition(a) for a in m["additions"])))
+    return Section("Operating margin", tuple(lines))
+
+
+def _addition(stratum: Facts) -> str:
+    pure = ", a label for every member" if stratum["m"] in (0, stratum["n"]) else ""
+    return f"{stratum['tuples']:,} × ({stratum['n']},{stratum['m']}){pure}"
+
+
+def _prior(facts: Facts) -> Section:
+    p = facts["prior_error"]
+    return Section(
+        f"If the prior is off by {p['error']:g}",
+        (
+            ("largest bias of the risk", f"{_bound(p['largest_bias'])}; pooled {_bound(p['largest_bias_pooled'])}"),
+            ("the paper's bound 2B|δ|/γ²", _bound(p["paper_bound"])),
+        ),
+    )
+
+
+def _counts(noise: Facts) -> Section:
+    one, many = noise["one_error_for_all"], noise["independent_errors"]
+    return Section(
+        f"If a count is off by one with probability {noise['noise']:g}",
+        (
+            (
+                "largest bias, stratified",
+                f"{_bound(noise['largest_bias_stratified'])}; gap as recorded {noise['apparent_gap']:.4g}",
+            ),
+            ("largest bias, pooled", _bound(noise["largest_bias_pooled"])),
+            ("the paper's bounds, one error for all", f"always {_bound(one['always'])}"),
+            ("… on average 2B E|α̂−α|/η²", _bound(one["mean"])),
+            ("… by the variance 2Bσ/η²", _bound(one["variance"])),
+            ("… independent errors, sub-Gaussian", f"|ᾱ̂ − ᾱ| ≤ {many['reach']:.3g}: {_bound(many['sub_gaussian'])}"),
+        ),
+    )
+
+
+def _noise(facts: Facts) -> Section:
+    e = facts["estimation"]
+    deviation = _bound(e["deviation"], excess=False)
+    return Section(
+        "Noise and sample size",
+        (
+            (
+                "risk of one fixed classifier",
+                f"off by at most {deviation}, with {e['confidence']:.4g} confidence (Hoeffding)",
+            ),
+            ("generalisation bound", f"(1/Δ)(1/√(n_T n) + 1/√n_U) = {_times(e['paper_term'])}, times constants"),
+            (f"for ± {e['target']:g} B", f"one classifier {_sizes(e['for_one_classifier'])}"),
+            ("… for that term", _sizes(e["for_paper_term"])),
+        ),
+    )
+
+
+def _clamps(facts: Facts) -> Section:
+    clamp = facts["source_clamp"]
+    if clamp is None:
+        return Section("Clamps", (("by source", "there is no risk to clamp"),))
+    if clamp["nonnegative"]:
+        return Section("Clamps", (("by class or by source", "no part is negative at a perfect classifier"),))
+    which = "tuple" if clamp["tuples"] < 0 else "unlabeled"
+    value = min(clamp["tuples"], clamp["unlabeled"])
+    return Section(
+        "Clamps",
+        (
+            ("by class", "parts are never negative in the population"),
+            ("by source", f"moves the optimum: at a perfect classifier the {which} part is {value:.3g} B"),
+        ),
+    )
+
+
+def _yes(is_so: bool, why_not: str) -> str:
+    return "identifiable" if is_so else f"not identifiable{f': {why_not}' if why_not else ''}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 0.5 else f"{value:.2g}"
+
+
+def _times(value: float | None) -> str:
+    return "∞" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _bound(bound: Facts, *, excess: bool = True) -> str:
+    if bound["value"] is None:
+        return NO_BOUND
+    more = ", vacuous" if bound["vacuous"] else f", excess risk {bound['excess_risk']:.3g} B" if excess else ""
+    return f"{bound['value']:.3g} B{more}"
+
+
+def _sizes(sizes: Facts | None) -> str:
+    return "never" if sizes is None else f"{sizes['tuples']:,} tuples and {sizes['unlabeled']:,} unlabeled"

@@ -1,0 +1,181 @@
+"""All of SPEC section 7 for one design, as plain numbers; None where there is none (a singular system, no bound).
+
+Bounds and biases are in units of B, the bound of the loss. A bound above 1 says nothing: the risk itself is in [0, B].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ntmp_cli.theory import bias, identifiability, variance
+from ntmp_cli.theory.advice import additions, priors_to_avoid
+from ntmp_cli.theory.clamps import source_parts
+from ntmp_cli.theory.counts import recorded_strata
+from ntmp_cli.theory.strata import Design, Stratum
+
+Facts = dict[str, Any]
+# A bias below this is one of floating point.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the design is asked: ε₀, δ, the noise of the counts, the error of the risk to plan for."""
+
+    margin: float
+    prior_error: float
+    count_noise: float
+    target_risk_error: float
+    confidence: float
+
+
+def assess(design: Design, question: Question) -> Facts:
+    """What is identifiable, how well conditioned, which bounds hold, how much data a target needs."""
+    return {
+        "prior": design.prior,
+        "tuples": design.tuples,
+        "instances": design.instances,
+        "unlabeled": design.unlabeled,
+        "mean_rate": design.mean_rate,
+        "flat_rate": design.flat_rate,
+        "strata": [_stratum(s) for s in design.strata],
+        "identifiable": _identifiable(design),
+        "conditioning": _conditioning(design),
+        "margin": _margin(design, question.margin),
+        "prior_error": _prior_error(design, question.prior_error),
+        "count_noise": _count_noise(design, question),
+        "estimation": _estimation(design, question),
+        "source_clamp": _source_clamp(design),
+    }
+
+
+def inflation_curve(design: Design, priors: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, list[float | None]]:
+    """Variance of the risk over that with labels, against the prior of U, stratified and pooled."""
+    designs = [design.at(float(prior)) for prior in priors]
+    return {
+        "stratified": [variance.inflation_over_labels(d, d.stratified()) for d in designs],
+        "pooled": [variance.inflation_over_labels(d, d.pooled()) for d in designs],
+    }
+
+
+def _stratum(s: Stratum) -> Facts:
+    return {"n": s.n, "m": s.m, "rate": s.rate, "tuples": s.tuples, "instances": s.instances}
+
+
+def _identifiable(design: Design) -> Facts:
+    return {
+        "unbiased_risk": design.stratified().identifiable,
+        "unbiased_risk_pooled": design.pooled().identifiable,
+        "count_likelihood": identifiability.count_identifies(design),
+        "count_signal": identifiability.count_signal(design.strata),
+        "classes_named_by": identifiability.class_names(design),
+        "prior_if_unknown": identifiability.prior_verdict(design.strata),
+        "mirror_symmetric": identifiability.is_mirror_symmetric(design.strata),
+    }
+
+
+def _conditioning(design: Design) -> Facts:
+    groups, pooled = design.stratified(), design.pooled()
+    return {
+        "effective_gap": groups.spread,
+        "gap": groups.gap,
+        "pooled_gap": abs(design.prior - design.mean_rate),
+        "condition_number": identifiability.condition_number(groups),
+        "condition_number_pooled": _paper_condition_number(design),
+        "inflation_over_unit_gap": variance.inflation_over_unit_gap(groups),
+        "inflation_over_labels": variance.inflation_over_labels(design, groups),
+        "inflation_over_labels_pooled": variance.inflation_over_labels(design, pooled),
+    }
+
+
+def _paper_condition_number(design: Design) -> float | None:
+    """Of [[ᾱ, 1−ᾱ], [π, 1−π]] as the paper writes it: two groups that count the same."""
+    return identifiability.condition_number(type(design.pooled())(np.ones(2), design.pooled().rates))
+
+
+def _margin(design: Design, margin: float) -> Facts:
+    avoid = priors_to_avoid(design, margin)
+    kept = design.stratified().gap >= margin
+    return {
+        "margin": margin,
+        "kept": kept,
+        "kept_pooled": abs(design.prior - design.mean_rate) >= margin,
+        "additions": [] if kept else [_stratum(s) for s in additions(design, margin)],
+        "priors_to_avoid": None if avoid is None else list(avoid),
+        "tolerated_prior_error": min(abs(design.prior - edge) for edge in avoid) if avoid and kept else None,
+    }
+
+
+def _prior_error(design: Design, error: float) -> Facts:
+    return {
+        "error": error,
+        "reaches_rate": abs(design.prior - design.mean_rate) <= error,
+        "paper_bound": _bound(bias.prior_bound(design.mean_rate, design.prior, error)),
+        "largest_bias": _bound(bias.largest_prior_bias(design.stratified(), error)),
+        "largest_bias_pooled": _bound(bias.largest_prior_bias(design.pooled(), error)),
+    }
+
+
+def _count_noise(design: Design, question: Question) -> Facts | None:
+    p, prior, rate = question.count_noise, design.prior, design.mean_rate
+    if p == 0:
+        return None
+    recorded = recorded_strata(design.strata, p)
+    tuples = design.tuples
+    inverse = sum(s.tuples / s.n for s in design.strata) / tuples
+    square = sum(s.tuples / s.n**2 for s in design.strata) / tuples
+    farthest = max(1 / s.n for s in design.strata)
+    shift = abs(sum(s.tuples * (s.m / s.n - s.true_rate) for s in recorded)) / tuples
+    reach = bias.sub_gaussian_reach(design, question.confidence) + shift
+    seen = Design(tuple(Stratum(s.n, s.m, s.tuples) for s in recorded), design.unlabeled, prior)
+    return {
+        "noise": p,
+        "recorded": [{**_stratum(Stratum(s.n, s.m, s.tuples)), "true_rate": s.true_rate} for s in recorded],
+        "apparent_gap": seen.stratified().gap,
+        "one_error_for_all": {
+            "always": _bound(bias.count_bound(rate, prior, farthest)),
+            "mean": _bound(bias.count_bound(rate, prior, farthest, p * inverse)),
+            "variance": _bound(bias.count_bound(rate, prior, farthest, sqrt(p * square))),
+        },
+        "independent_errors": {"reach": reach, "sub_gaussian": _bound(bias.count_bound(rate, prior, reach))},
+        "largest_bias_stratified": _bound(bias.misfiled_bias(recorded, design.unlabeled, prior)),
+        "largest_bias_pooled": _bound(bias.shifted_bias(recorded, design.unlabeled, prior)),
+    }
+
+
+def _estimation(design: Design, question: Question) -> Facts:
+    groups, target = design.stratified(), question.target_risk_error
+    deviation = variance.deviation(groups, question.confidence)
+    term = variance.estimation_term(groups)
+    return {
+        "confidence": question.confidence,
+        "deviation": _bound(deviation),
+        "paper_term": term,
+        "paper_term_with_confidence": _bound(variance.estimation_term(groups, question.confidence)),
+        "target": target,
+        "for_one_classifier": _sizes(variance.sizes_for(design, deviation, target)),
+        "for_paper_term": _sizes(variance.sizes_for(design, term, target)),
+    }
+
+
+def _source_clamp(design: Design) -> Facts | None:
+    parts = source_parts(design.stratified())
+    if parts is None:
+        return None
+    return {"tuples": parts[0], "unlabeled": parts[1], "nonnegative": min(parts) > -ROUNDING}
+
+
+def _sizes(found: tuple[int, int] | None) -> Facts | None:
+    return None if found is None else {"tuples": found[0], "unlabeled": found[1]}
+
+
+def _bound(value: float | None) -> Facts:
+    """A bound on the bias and on the excess risk that follows (twice as much), and whether it says anything."""
+    if value is None:
+        return {"value": None, "excess_risk": None, "vacuous": True}
+    value = 0.0 if value < ROUNDING else value
+    return {"value": value, "excess_risk": 2 * value, "vacuous": value > 1}

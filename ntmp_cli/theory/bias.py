@@ -1,0 +1,101 @@
+"""What a wrong prior or wrong counts do to the risk: the paper's bounds, and the largest bias that can occur.
+
+All in units of B, the bound of the loss. The paper's bounds divide by the square of a gap and are far from tight; the
+largest bias is exact. With weights from rates θ̂ where the groups really have θ, and π̂ for π,
+
+    Ê₊ = E₊ + s⁺ (E₊ − E₋),  Ê₋ = E₋ + s⁻ (E₊ − E₋),  s^± = Σ_g w^±_g (θ_g − θ̂_g),
+
+so that the bias of π̂ Ê₊[ℓ₊] + (1−π̂) Ê₋[ℓ₋] is linear in ℓ₊ and ℓ₋ on either class, which lie in [0, B]: its largest
+value adds up the coefficients of one sign. It is reached when the classes do not overlap (test_bias.py).
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+
+import numpy as np
+
+from ntmp_cli.learning.groups import class_weights
+from ntmp_cli.theory.counts import RecordedStratum
+from ntmp_cli.theory.strata import Design, Floats, Groups
+
+
+def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
+    """sup_g |R̃(g) − R(g)| / B of the risk with the weights of `groups`, whose rates are really θ + `rate_errors`.
+
+    The last error is that of π̂ itself. None where the weights do not exist.
+    """
+    if not groups.identifiable:
+        return None
+    plus, minus = class_weights(groups.sizes, groups.rates)
+    on_plus, on_minus = float(plus @ rate_errors), float(minus @ rate_errors)
+    prior, error = groups.prior, float(rate_errors[-1])
+    coefficients = np.array(
+        [
+            prior * on_plus - error,  # E₊ ℓ₊
+            (1 - prior) * on_minus,  # E₊ ℓ₋
+            -prior * on_plus,  # E₋ ℓ₊
+            error - (1 - prior) * on_minus,  # E₋ ℓ₋
+        ]
+    )
+    return float(max(coefficients[coefficients > 0].sum(), -coefficients[coefficients < 0].sum()))
+
+
+# --- the prior ----------------------------------------------------------------------------------
+
+
+def prior_bound(rate: float, prior: float, error: float) -> float | None:
+    """2|δ|/γ² with γ the least distance of α to the priors within `error` (Theorem: misspecified class prior).
+
+    None (no bound) where they include α.
+    """
+    return _over_square(error, abs(prior - rate) - error)
+
+
+def largest_prior_bias(groups: Groups, error: float) -> float | None:
+    """The largest bias of training with π̂ where U has π̂ ± error; with one stratum |δ| (π̂(1−α) + (1−π̂)α)/|π̂−α|."""
+    errors = np.zeros(len(groups.rates))
+    errors[-1] = error
+    return largest_bias(groups, errors)
+
+
+# --- the counts ---------------------------------------------------------------------------------
+
+
+def count_bound(rate: float, prior: float, away: float, expected: float | None = None) -> float | None:
+    """2|α̂−α|/η² with η the least distance of π to the rates within `away` (Theorem: random count misspecification).
+
+    With `expected`, its mean form: that in the numerator, E|α̂−α| or σ_α, and `away` the reach of α̂ (Corollary).
+    """
+    return _over_square(away if expected is None else expected, abs(prior - rate) - away)
+
+
+def sub_gaussian_reach(design: Design, confidence: float) -> float:
+    """|ᾱ̂ − E ᾱ̂| stays below this with so much probability when the counts of all K tuples are off by at most one each.
+
+    Independent errors within ±1/n_t make the mean sub-Gaussian with v² = Σ(1/n_t)²/K². v √(2 log(2/δ)): for both tails,
+    where the Corollary writes log(1/δ).
+    """
+    v = sqrt(sum(s.tuples / s.n**2 for s in design.strata)) / design.tuples
+    return v * sqrt(2 * log(2 / (1 - confidence)))
+
+
+def misfiled_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
+    """The largest bias of stratified training on noisy counts: a stratum's tuples have not the rate it is named by."""
+    sizes = np.array([*(s.instances for s in recorded), unlabeled])
+    rates = np.array([*(s.m / s.n for s in recorded), prior])
+    errors = np.array([*(s.true_rate - s.m / s.n for s in recorded), 0.0])
+    return largest_bias(Groups(sizes, rates), errors)
+
+
+def shifted_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
+    """The largest bias of pooled training on noisy counts: errors cancel in ᾱ but for tuples of one class only."""
+    tuples = sum(s.tuples for s in recorded)
+    noisy = sum(s.tuples * s.m / s.n for s in recorded) / tuples
+    shift = sum(s.tuples * s.true_rate for s in recorded) / tuples - noisy
+    worth = tuples**2 / sum(s.tuples / s.n for s in recorded)
+    return largest_bias(Groups(np.array([worth, unlabeled]), np.array([noisy, prior])), np.array([shift, 0.0]))
+
+
+def _over_square(away: float, distance: float) -> float | None:
+    return 2 * away / distance**2 if distance > 0 else None

@@ -1,0 +1,65 @@
+"""Counts that are off by one with some probability (SPEC section 1): what is recorded, and what is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from ntmp_cli.theory.strata import Floats, Stratum
+
+
+@dataclass(frozen=True)
+class RecordedStratum:
+    """Tuples whose recorded count is m, and the share of positives that they really have."""
+
+    n: int
+    m: int
+    tuples: float
+    true_rate: float
+
+    @property
+    def instances(self) -> float:
+        return self.n * self.tuples
+
+
+def noise_matrix(n: int, noise: float) -> Floats:
+    """P(recorded | true), a row per recorded count: m ± 1 with probability `noise`, at 0 and n its only neighbour."""
+    chances = np.eye(n + 1) * (1 - noise)
+    for m in range(n + 1):
+        neighbours = [at for at in (m - 1, m + 1) if 0 <= at <= n]
+        chances[neighbours, m] = noise / len(neighbours)
+    return chances
+
+
+def recorded_strata(strata: Sequence[Stratum], noise: float) -> tuple[RecordedStratum, ...]:
+    """What would be recorded of true strata, on average."""
+    found = []
+    for n, true in _by_length(strata).items():
+        joint = noise_matrix(n, noise) * true
+        for m, row in enumerate(joint):
+            if (tuples := float(row.sum())) > 0:
+                found.append(RecordedStratum(n, m, tuples, float(row @ np.arange(n + 1)) / n / tuples))
+    return tuple(found)
+
+
+def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...]:
+    """The true strata most like recorded ones: least squares under the noise, with no number below 0."""
+    if noise == 0:
+        return tuple(recorded)
+    found = []
+    for n, seen in _by_length(recorded).items():
+        solved, _ = nnls(noise_matrix(n, noise), seen)
+        solved *= seen.sum() / solved.sum()
+        found += [Stratum(n, m, float(k)) for m, k in enumerate(solved) if k > 1e-9 * seen.sum()]
+    return tuple(found)
+
+
+def _by_length(strata: Sequence[Stratum]) -> dict[int, Floats]:
+    """Tuples of each length by count, 0 … n."""
+    tables: dict[int, Floats] = {}
+    for s in strata:
+        tables.setdefault(s.n, np.zeros(s.n + 1))[s.m] += s.tuples
+    return dict(sorted(tables.items()))

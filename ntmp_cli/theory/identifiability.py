@@ -1,0 +1,73 @@
+"""What can be told from tuples and U at all, and how well conditioned it is (SPEC sections 2, 4, 5 and 7).
+
+The unbiased risk and the likelihood of the counts use different parts of the data. The risk knows only the group means:
+it needs two different rates. The likelihood also knows that members of one tuple belong together: their covariance,
+−α(1−α)/(n−1) δδᵀ, identifies the classes at α = π too, up to their names. Of three members of a tuple
+
+    E[(y_i−α)(y_j−α)(y_k−α)] = 2α(1−α)(1−2α) / ((n−1)(n−2)),
+
+which is 0 only for α = ½: elsewhere the third order gives the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import sqrt
+from typing import Literal
+
+from ntmp_cli.theory.strata import Design, Groups, Stratum
+
+Signal = Literal["within tuples", "between strata", "both", "none"]
+Names = Literal["first order", "third order", "none"]
+PriorVerdict = Literal["identified", "up to exchange", "not identified"]
+
+
+def condition_number(groups: Groups) -> float | None:
+    """Of the weighted system √(N_g/S₀) (θ_g, 1−θ_g) whose unknowns are the class means; None where it is singular.
+
+    Its 2×2 normal matrix M has determinant D/S₀², so κ = √(λ₁/λ₂) = λ₁/√det M. Two groups of equal size give κ of the
+    paper's system (Theorem on heterogeneous tuples).
+    """
+    if not groups.identifiable:
+        return None
+    share = groups.sizes / groups.sizes.sum()
+    trace = float(share @ (groups.rates**2 + (1 - groups.rates) ** 2))
+    return (trace + sqrt(max(trace**2 - 4 * groups.spread**2, 0.0))) / 2 / groups.spread
+
+
+def is_mirror_symmetric(strata: Sequence[Stratum]) -> bool:
+    """n = 2m throughout: exchanging the classes leaves every tuple as it is."""
+    return all(s.n == 2 * s.m for s in strata)
+
+
+def count_signal(strata: Sequence[Stratum]) -> Signal:
+    """Where the likelihood of the counts finds anything about single instances.
+
+    Within tuples of which some members, but not all, are positive; or between strata of different rates. Tuples of one
+    class only are explained by a constant.
+    """
+    within = any(0 < s.m < s.n for s in strata)
+    between = len({Fraction(s.m, s.n) for s in strata}) > 1
+    if within and between:
+        return "both"
+    return "within tuples" if within else "between strata" if between else "none"
+
+
+def class_names(design: Design) -> Names:
+    """What tells the likelihood which class is the positive one, U being of known prior."""
+    if design.stratified().identifiable:
+        return "first order"
+    return "none" if is_mirror_symmetric(design.strata) else "third order"
+
+
+def count_identifies(design: Design) -> bool:
+    """Whether the likelihood of the counts, with U for its sign, identifies an instance classifier."""
+    return count_signal(design.strata) != "none" and class_names(design) != "none"
+
+
+def prior_verdict(strata: Sequence[Stratum]) -> PriorVerdict:
+    """What tuples and U say about π if nobody knows it (SPEC section 5)."""
+    if count_signal(strata) == "none":
+        return "not identified"
+    return "up to exchange" if is_mirror_symmetric(strata) else "identified"

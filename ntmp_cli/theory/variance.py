@@ -1,0 +1,78 @@
+"""How noisy the unbiased risk is: variance inflation, deviation, the generalisation bound, sample sizes.
+
+All in units of the loss: B is its bound, 1 for the sigmoid and ramp losses; the logistic loss has none.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log, sqrt
+
+import numpy as np
+
+from ntmp_cli.learning.groups import class_weights
+from ntmp_cli.theory.strata import Design, Floats, Groups
+
+
+def risk_weights(groups: Groups) -> tuple[Floats, Floats]:
+    """π w⁺_g and (1−π) w⁻_g: what the group means of ℓ(·,+1) and ℓ(·,−1) count for in the risk (SPEC section 2)."""
+    plus, minus = class_weights(groups.sizes, groups.rates)
+    return groups.prior * plus, (1 - groups.prior) * minus
+
+
+def risk_variance(groups: Groups) -> float | None:
+    """Var R̂(g) / σ² with σ² the variance of the loss within a class: Σ_g (π w⁺_g − (1−π) w⁻_g)² / N_g.
+
+    Exact for losses with ℓ(g,+1) + ℓ(g,−1) constant (sigmoid, ramp), if its variance is the same in both classes. With
+    one stratum: [4π²(1−π)²/N_T + (π(1−α) + (1−π)α)²/N_U] / (π−α)².
+    """
+    if not groups.identifiable:
+        return None
+    plus, minus = risk_weights(groups)
+    return float(((plus - minus) ** 2 / groups.sizes).sum())
+
+
+def inflation_over_labels(design: Design, groups: Groups) -> float | None:
+    """How many times the variance of the risk that a label for each of the same instances would give (σ²/S₀)."""
+    variance = risk_variance(groups)
+    return None if variance is None else variance * (design.instances + design.unlabeled)
+
+
+def inflation_over_unit_gap(groups: Groups) -> float | None:
+    """Δ⁻², the paper's scaling (section on conditioning): relative to one pure positive and one pure negative group."""
+    return groups.gap**-2 if groups.identifiable else None
+
+
+def deviation(groups: Groups, confidence: float) -> float | None:
+    """|R̂(g) − R(g)| ≤ this · B for one fixed classifier with this probability (Hoeffding).
+
+    An instance of group g contributes at most B (|π w⁺_g| + |(1−π) w⁻_g|) / N_g. Given their labels the members of a
+    tuple are independent, and their mean given the labels is the expectation, because the count is fixed.
+    """
+    if not groups.identifiable:
+        return None
+    plus, minus = risk_weights(groups)
+    reach = (np.abs(plus) + np.abs(minus)) ** 2 / groups.sizes
+    return sqrt(log(2 / (1 - confidence)) / 2 * float(reach.sum()))
+
+
+def estimation_term(groups: Groups, confidence: float | None = None) -> float | None:
+    """(1/Δ)(1/√(n_T n) + 1/√n_U), Theorem (generalisation bound), without its constants C₁ρ, C₂C_ℓ.
+
+    With a confidence, its second term: every root also holds log(2/δ).
+    """
+    if not groups.identifiable:
+        return None
+    tuples, unlabeled = float(groups.sizes[:-1].sum()), float(groups.sizes[-1])
+    factor = 1.0 if confidence is None else sqrt(log(2 / (1 - confidence)))
+    return factor / groups.gap * (1 / sqrt(tuples) + 1 / sqrt(unlabeled))
+
+
+def scale_for(value: float | None, target: float) -> float | None:
+    """By how much all sizes must grow (or may shrink) for a term that falls as N^(−1/2) to meet `target`."""
+    return None if value is None else (value / target) ** 2
+
+
+def sizes_for(design: Design, value: float | None, target: float) -> tuple[int, int] | None:
+    """Tuples and unlabeled instances, in the proportions of the design, that meet `target`."""
+    scale = scale_for(value, target)
+    return None if scale is None else (ceil(scale * design.tuples), ceil(scale * design.unlabeled))

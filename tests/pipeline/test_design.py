@@ -1,0 +1,168 @@
+"""`ntmp design` as a user runs it: the verdict first, one JSON object, nothing written unless asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from ntmp_cli.artifacts import open_artifact
+
+SPECS = ("--tuple", "3:1@0.5", "--tuple", "3:2@0.5", "--prior", "0.5", "--num-tuples", 6000, "--unlabeled-size", 9000)
+
+
+def test_a_mixture_around_the_prior_is_identifiable_only_by_strata(ntmp_done):
+    facts = ntmp_done("design", *SPECS, "--json").json
+    assert (facts["kind"], facts["out"]) == ("design", None)
+    assert facts["strata"] == [
+        {"n": 3, "m": 1, "rate": 1 / 3, "tuples": 3000.0, "instances": 9000.0},
+        {"n": 3, "m": 2, "rate": 2 / 3, "tuples": 3000.0, "instances": 9000.0},
+    ]
+    known = facts["identifiable"]
+    assert (known["unbiased_risk"], known["unbiased_risk_pooled"], known["count_likelihood"]) == (True, False, True)
+    # gap² = V/f: rates 1/6 from their mean, a third of the instances unlabeled.
+    assert facts["conditioning"]["gap"] == pytest.approx((1 / 36 / (1 / 3)) ** 0.5)
+    assert facts["conditioning"]["condition_number_pooled"] is None
+    assert facts["changes"][0]["text"].startswith("Keep `--mixing stratified`: the mean rate ᾱ = 0.5 lies within ε₀")
+
+
+def test_not_identifiable_is_an_answer_with_the_verdict_first(ntmp_done):
+    ended = ntmp_done("design", "--tuple", "2:1", "--prior", 0.5)
+    lines = ended.out.splitlines()
+    assert lines[0] == "Design: expected of 2:1"
+    assert lines[2] == "What to change"
+    assert lines[3].startswith(
+        "  • No unbiased risk exists: every tuple has the rate of U, π = 0.5; nor does the likelihood"
+    )
+    assert ended.err == ""
+
+
+def test_counts_learn_where_the_risk_cannot(ntmp_done):
+    facts = ntmp_done("design", "--tuple", "5:1", "--prior", 0.2, "--json").json
+    assert facts["identifiable"]["unbiased_risk"] is False
+    assert facts["identifiable"]["count_likelihood"] is True
+    (first, *_) = facts["changes"]
+    assert first["grave"] is False
+    assert "`--method count` still learns" in first["text"]
+    assert facts["conditioning"]["inflation_over_labels"] is None
+    assert facts["prior_error"]["paper_bound"] == {"value": None, "excess_risk": None, "vacuous": True}
+
+
+def test_advice_followed_on_the_command_line_keeps_the_margin(ntmp_done):
+    base = ("--prior", 0.35, "--unlabeled-size", 40000, "--json")
+    facts = ntmp_done("design", "--tuple", "3:1", "--num-tuples", 20000, *base).json
+    assert facts["margin"]["kept"] is False
+    assert facts["margin"]["additions"]
+    for added in facts["margin"]["additions"]:
+        total = 20000 + int(added["tuples"])
+        mixed = ("--tuple", "3:1@20000", "--tuple", f"{added['n']}:{added['m']}@{added['tuples']}")
+        after = ntmp_done("design", *mixed, "--num-tuples", total, *base).json
+        assert after["margin"]["kept"] is True, added
+        assert after["conditioning"]["gap"] == pytest.approx(0.05, rel=0.05)
+    low, high = facts["margin"]["priors_to_avoid"]
+    assert (low, high) == pytest.approx((1 / 3 - 0.05, 1 / 3 + 0.05))
+
+
+def test_a_bound_above_the_losses_own_is_called_vacuous(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.4, "--prior-error", 0.02)
+    facts = ntmp_done(*words, "--json").json
+    error = facts["prior_error"]
+    assert error["paper_bound"]["value"] == pytest.approx(2 * 0.02 / (0.4 - 1 / 3 - 0.02) ** 2)
+    assert error["paper_bound"]["excess_risk"] == pytest.approx(2 * error["paper_bound"]["value"])
+    assert error["paper_bound"]["vacuous"] is True
+    assert error["largest_bias"]["vacuous"] is False
+    (line,) = [line for line in ntmp_done(*words).out.splitlines() if line.startswith("the paper's bound 2B|δ|/γ²")]
+    assert line.rstrip().endswith("B, vacuous")
+
+
+def test_noisy_counts_are_advised_against_strata(ntmp_done):
+    facts = ntmp_done("design", "--tuple", "3:1", "--prior", 0.6, "--count-noise", 0.1, "--json").json
+    noise = facts["count_noise"]
+    assert [(s["n"], s["m"]) for s in noise["recorded"]] == [(3, 0), (3, 1), (3, 2)]
+    assert noise["largest_bias_stratified"]["value"] > 0.05
+    assert noise["largest_bias_pooled"]["value"] == 0
+    assert any("`--mixing pooled`" in change["text"] for change in facts["changes"])
+
+
+def test_a_tuples_directory_is_judged_by_its_recorded_counts(ntmp_done, tuples, tmp_path):
+    facts = ntmp_done("design", "--tuples", tuples, "--json").json
+    made = open_artifact(tuples).summary
+    assert (facts["source"], facts["prior_from"]) == ("digits tuples", "as simulated")
+    assert (facts["prior"], facts["tuples"], facts["unlabeled"]) == (made["prior"], 40, 60)
+    assert facts["conditioning"]["effective_gap"] == pytest.approx(made["effective_gap"])
+    given = ntmp_done("design", "--tuples", tuples, "--prior", 0.3, "--json").json
+    assert (given["prior"], given["prior_from"]) == (0.3, "given")
+    # The truth is not looked at: without its files the answer is the same.
+    copy = shutil.copytree(tuples, tmp_path / "copy")
+    shutil.rmtree(copy / "oracle")
+    assert ntmp_done("design", "--tuples", copy, "--json").json == facts
+
+
+def test_noise_of_simulated_counts_is_taken_out_of_what_is_judged(ntmp_done, tmp_path):
+    made = ("make-tuples", "--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--num-tuples", 2000)
+    ntmp_done(*made, "--count-noise", 0.2, "--out", tmp_path / "noisy")
+    facts = ntmp_done("design", "--tuples", tmp_path / "noisy", "--json").json
+    assert facts["count_noise"]["noise"] == 0.2
+    main = max(facts["strata"], key=lambda s: s["tuples"])
+    assert (main["n"], main["m"]) == (3, 1)
+    assert main["tuples"] > 1900  # of which some 1,600 are recorded as such
+    assert facts["source"].endswith("true counts estimated from the recorded ones")
+
+
+def test_out_publishes_numbers_page_and_figure_and_the_same_bytes_again(ntmp_done, tmp_path):
+    words = ("design", *SPECS, "--json")
+    first = ntmp_done(*words, "--out", tmp_path / "a").json
+    second = ntmp_done(*words, "--out", tmp_path / "b").json
+    assert first["manifest_sha256"] == second["manifest_sha256"]
+    made = open_artifact(tmp_path / "a", "design")
+    made.verify()
+    assert sorted(entry.path for entry in made.entries()) == [
+        *("design.json", "design.md", "variance-inflation.png", "variance-inflation.svg"),
+    ]
+    numbers = json.loads((tmp_path / "a" / "design.json").read_text())
+    assert numbers == {key: first[key] for key in numbers}
+    page = (tmp_path / "a" / "design.md").read_text()
+    assert page.startswith("# Design: expected of 3:1@0.5+3:2@0.5\n\n## What to change\n\n- Keep `--mixing stratified`")
+    assert "![Variance of the risk against the prior of U](variance-inflation.svg)" in page
+    assert ntmp_done("inspect", tmp_path / "a", "--json").json["kind"] == "design"
+    assert ntmp_done(*words, "--out", tmp_path / "a", "--if-exists", "skip").json == first
+
+
+def test_lineage_names_the_tuples(ntmp_done, tuples, tmp_path):
+    ntmp_done("design", "--tuples", tuples, "--out", tmp_path / "d")
+    made = open_artifact(tmp_path / "d", "design")
+    assert list(made.manifest.inputs) == [{"kind": "tuples", "sha256": open_artifact(tuples).sha256}]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "a design comes from a tuples directory or from tuple specs\n"),
+        (("--tuple", "3:1", "--tuples", "t", "--prior", 0.5), 2, "from tuple specs, not both\n"),
+        (("--tuple", "3:4", "--prior", 0.5), 2, "tuple spec '3:4': m = 4 positives do not fit into a tuple of n = 3\n"),
+        (("--tuple", "3:1"), 2, "prior: required with tuple specs, but not given (--prior)\n"),
+        (("--tuple", "3:1", "--prior", 1), 2, "prior: input should be less than 1"),
+        (("--tuple", "3:1", "--prior", 0.5, "--num-tuples", 0), 2, "num_tuples: input should be greater than"),
+        (("--tuples", "nowhere"), 3, "nowhere: no such directory\n"),
+    ],
+)
+def test_impossible_designs_are_refused(ntmp, words, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = ntmp("design", *words, "--out", "out")
+    assert ended.code == code
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_of_a_directory_cannot_be_asked_otherwise(ntmp, tuples):
+    ended = ntmp("design", "--tuples", tuples, "--num-tuples", 5)
+    assert ended.code == 2
+    assert f"--num-tuples: the tuples directory {tuples} has its own sizes" in ended.err
+
+
+def test_a_run_is_no_design_source(ntmp, study):
+    ended = ntmp("design", "--tuples", study.run_abs)
+    assert ended.code == 3
+    assert "expected kind 'tuples', found 'run'" in ended.err

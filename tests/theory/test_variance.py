@@ -1,0 +1,124 @@
+"""Variance and deviation of the risk, held against simulated risks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from numpy.typing import NDArray
+from scipy.special import expit
+from some_designs import designs, fitted_class_means
+
+from ntmp_cli.learning.groups import class_weights
+from ntmp_cli.theory.strata import Design, Stratum
+from ntmp_cli.theory.variance import (
+    deviation,
+    estimation_term,
+    inflation_over_labels,
+    inflation_over_unit_gap,
+    risk_variance,
+    sizes_for,
+)
+
+CASES = {
+    "one stratum": Design((Stratum(3, 1, 20),), 80, 0.75),
+    "two strata around the prior": Design((Stratum(3, 1, 15), Stratum(3, 2, 15)), 60, 0.5),
+    "three lengths": Design((Stratum(2, 1, 12), Stratum(5, 1, 6), Stratum(4, 4, 3)), 40, 0.2),
+}
+
+
+def losses(positives: int, negatives: int, repeats: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """ℓ(g(x), +1) of the sigmoid loss where x is N(±1, 1) and g(x) = 2x: the classes are mirror images."""
+    x = np.concatenate([rng.normal(1, 1, (repeats, positives)), rng.normal(-1, 1, (repeats, negatives))], axis=1)
+    return expit(-2 * x)
+
+
+def simulated_risks(design: Design, repeats: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Unbiased risks of one fixed scorer on fresh data with these counts, by least squares on group means."""
+    groups = design.stratified()
+    numbers = [(s.m * s.tuples, (s.n - s.m) * s.tuples) for s in design.strata]
+    unlabeled = round(design.prior * design.unlabeled)
+    numbers.append((unlabeled, design.unlabeled - unlabeled))
+    means = np.stack([losses(int(p), int(q), repeats, rng).mean(axis=1) for p, q in numbers])
+    positive, _ = fitted_class_means(groups, means)
+    _, negative = fitted_class_means(groups, 1 - means)
+    return design.prior * positive + (1 - design.prior) * negative
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_variance_is_that_of_simulated_risks(name: str) -> None:
+    design, rng = CASES[name], np.random.default_rng(0)
+    risks = simulated_risks(design, 6000, rng)
+    within = float(losses(200_000, 0, 1, rng).var())
+    assert risks.mean() == pytest.approx(expit(-2 * rng.normal(1, 1, 400_000)).mean(), abs=4 * risks.std() / sqrt(6000))
+    assert risks.var() == pytest.approx(within * risk_variance(design.stratified()), rel=0.08)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_labels_would_have_the_variance_that_inflation_is_relative_to(name: str) -> None:
+    design, rng = CASES[name], np.random.default_rng(1)
+    total = int(design.instances + design.unlabeled)
+    positives = round(design.prior * total)
+    supervised = losses(positives, 0, 4000, rng).sum(axis=1)
+    supervised = (supervised + losses(total - positives, 0, 4000, rng).sum(axis=1)) / total  # by symmetry
+    risks = simulated_risks(design, 4000, rng)
+    assert risks.var() / supervised.var() == pytest.approx(inflation_over_labels(design, design.stratified()), rel=0.12)
+
+
+def test_one_stratum_has_the_closed_form() -> None:
+    n_t, n_u, a, p = 60.0, 80.0, 1 / 3, 0.75
+    expected = (4 * p**2 * (1 - p) ** 2 / n_t + (p * (1 - a) + (1 - p) * a) ** 2 / n_u) / (p - a) ** 2
+    assert risk_variance(CASES["one stratum"].stratified()) == pytest.approx(expected, rel=1e-12)
+    assert inflation_over_unit_gap(CASES["one stratum"].stratified()) == pytest.approx((p - a) ** -2)
+
+
+@settings(deadline=None)
+@given(designs())
+def test_stratified_weights_are_never_noisier_than_pooled_ones(design: Design) -> None:
+    """For the class means, which they have the least variance of."""
+    stratified, pooled = design.stratified(), design.pooled()
+    assume(pooled.spread > 1e-4)
+    best, paper = class_weights(stratified.sizes, stratified.rates), class_weights(pooled.sizes, pooled.rates)
+    for own, other in zip(best, paper, strict=True):
+        assert (own**2 / stratified.sizes).sum() <= (other**2 / pooled.sizes).sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_deviation_holds_as_often_as_it_says(name: str, confidence: float) -> None:
+    design = CASES[name]
+    risks = simulated_risks(design, 4000, np.random.default_rng(2))
+    away = np.abs(risks - risks.mean())
+    assert (away <= deviation(design.stratified(), confidence)).mean() >= confidence
+
+
+@settings(deadline=None, max_examples=50)
+@given(designs())
+def test_planned_sizes_meet_their_target_and_smaller_ones_do_not(design: Design) -> None:
+    assume(design.stratified().spread > 1e-4)
+
+    def value(factor: float, term: object) -> float:
+        grown = tuple(replace(s, tuples=s.tuples * factor) for s in design.strata)
+        groups = Design(grown, design.unlabeled * factor, design.prior).stratified()
+        return deviation(groups, 0.9) if term is deviation else estimation_term(groups)
+
+    for term in (deviation, estimation_term):
+        target = value(1, term) / 3.7
+        tuples, unlabeled = sizes_for(design, value(1, term), target)
+        enough = min(tuples / design.tuples, unlabeled / design.unlabeled)
+        assert value(enough, term) <= target * (1 + 1e-9)
+        assert value(0.99 * 3.7**2, term) > target
+
+
+def test_the_papers_term_is_the_papers() -> None:
+    design = Design((Stratum(3, 1, 1000),), 5000, 0.5)
+    assert estimation_term(design.stratified()) == pytest.approx(6 * (1 / sqrt(3000) + 1 / sqrt(5000)))
+
+
+def test_nothing_is_estimated_where_nothing_is_identified() -> None:
+    groups = Design((Stratum(2, 1, 10),), 10, 0.5).stratified()
+    assert risk_variance(groups) is deviation(groups, 0.9) is estimation_term(groups) is None
+    assert sizes_for(Design((Stratum(2, 1, 10),), 10, 0.5), None, 0.1) is None
