@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ntmp_cli import __version__
-from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
+from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, sweep, train
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 from ntmp_cli.ranks import is_first_process
 
@@ -31,6 +31,7 @@ app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)
+app.add_typer(sweep.app, name="sweep")
 app.command("list")(list_things.command)
 
 

@@ -24,6 +24,7 @@ KINDS = {
     "run": "ntmp train",
     "evaluation": "ntmp evaluate",
     "report": "ntmp report",
+    "sweep": "ntmp sweep",
 }
 
 

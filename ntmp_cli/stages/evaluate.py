@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +54,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(rows), rows=len(rows))
-        staging.add_bytes("rows.csv", _csv(rows), rows=len(rows))
+        staging.add_bytes("rows.csv", table_csv(rows), rows=len(rows))
         staging.add_json(SUMMARY, groups, rows=len(groups))
         staging.add_bytes(CURVES, json_lines(curves), rows=len(curves))
         staging.summary = {
@@ -68,13 +68,11 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
 
 
 def _evaluate_run(run: Artifact, variant: str, names: Sequence[str]) -> tuple[list[Row], dict[str, Any]]:
-    labels = read_test_labels(run)
-    scores, trace_epochs, trace = read_scores(run, "test", "trace_epochs", "trace")
-    if len(labels) != len(scores):
-        raise ArtifactError(f"{run.path}: {len(scores)} test scores but {len(labels)} test labels")
     facts = run.summary
     cell = {key: facts[key] for key in ("dataset", "tuples", "n", "m", "prior", "method")}
-    values = evaluate_metrics(Scored(labels, scores.astype(np.float64), facts["prior"]), names)
+    values = run_metrics(run, names, facts["prior"])
+    labels = read_test_labels(run)
+    trace_epochs, trace = read_scores(run, "trace_epochs", "trace")
     rows = [
         {
             **cell,
@@ -82,7 +80,7 @@ def _evaluate_run(run: Artifact, variant: str, names: Sequence[str]) -> tuple[li
             "seed": run.manifest.seed,
             "tuples_seed": facts["tuples_seed"],
             "metric": metric,
-            "value": None if math.isnan(value) else value,
+            "value": value,
             "run": _name(run),
         }
         for metric, value in values.items()
@@ -100,6 +98,16 @@ def _evaluate_run(run: Artifact, variant: str, names: Sequence[str]) -> tuple[li
         "accuracy": [[int(epoch), float(value)] for epoch, value in zip(trace_epochs, accuracy, strict=True)],
     }
     return cast(list[Row], rows), curve
+
+
+def run_metrics(run: Artifact, names: Sequence[str], prior: float) -> dict[str, float | None]:
+    """Metrics of a run on its test labels, at a deployment prior; None where one is undefined."""
+    labels = read_test_labels(run)
+    (scores,) = read_scores(run, "test")
+    if len(labels) != len(scores):
+        raise ArtifactError(f"{run.path}: {len(scores)} test scores but {len(labels)} test labels")
+    values = evaluate_metrics(Scored(labels, scores.astype(np.float64), prior), names)
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
 def _name(run: Artifact) -> str:
@@ -127,7 +135,7 @@ def _require_reference(reference: str | None, runs: Sequence[Artifact]) -> None:
         raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
 
 
-def _csv(rows: Sequence[Row]) -> bytes:
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

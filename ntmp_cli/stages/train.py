@@ -89,9 +89,7 @@ def train(
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
     config = config.model_copy(update={"parts": _parts(config)})
-    settings = config.model_dump(mode="json")
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
-    plan = Plan("run", {**settings, **files}, config.seed, (describe_input(tuples),))
+    plan = training_plan(config, tuples)
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
@@ -124,6 +122,13 @@ def train(
             store.remove()
         processes.agree("published")
     return open_artifact(out)
+
+
+def training_plan(config: TrainConfig, tuples: Artifact) -> Plan:
+    """What a training with these settings on these tuples is known by."""
+    settings = {**config.model_dump(mode="json"), "parts": _parts(config)}
+    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
+    return Plan("run", {**settings, **files}, config.seed, (describe_input(tuples),))
 
 
 def _parts(config: TrainConfig) -> int:
@@ -280,7 +285,12 @@ def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: O
 def _write_history(staging: Staging, outcome: Outcome) -> None:
     staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
     timing = [
-        {"epoch": r.epoch, "seconds": r.seconds, "instances_per_second": r.instances / max(r.seconds, 1e-9)}
+        {
+            "epoch": r.epoch,
+            "seconds": r.seconds,
+            "instances_per_second": r.instances / max(r.seconds, 1e-9),
+            "threads": torch.get_num_threads(),
+        }
         for r in outcome.records
     ]
     staging.add_unhashed(TIMING, json_lines(timing))

@@ -1,0 +1,84 @@
+"""A Ray cluster, joined or started on this machine. Needs the extra `ray`, and storage that all nodes see."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Sequence
+from itertools import islice
+from typing import Any
+
+from ntmp_cli.errors import InterruptedRunError, UsageError
+from ntmp_cli.sweeps.calls import Call, Outcome, perform
+from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
+
+RETRIES = 3
+STOP_SECONDS = 10
+
+
+@engines.register("ray")
+def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+    """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
+    ray = _ray()
+    _connect(ray, resources)
+    pending: dict[Any, Call] = {}
+    try:
+        # A call that was interrupted in a worker that is shut down is repeated as well: it goes on from its checkpoint.
+        task = ray.remote(perform).options(
+            num_cpus=resources.threads,
+            num_gpus=1 if resources.gpu else 0,
+            max_retries=RETRIES,
+            retry_exceptions=[InterruptedRunError],
+        )
+        waiting = iter(calls)
+        for call in islice(waiting, resources.jobs):
+            pending[task.remote(call)] = call
+        while pending:
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=PATIENCE_SECONDS)
+            if not ready:
+                yield None
+            for reference in ready:
+                ended = _outcome(ray, reference, pending.pop(reference))
+                for call in islice(waiting, 1):
+                    pending[task.remote(call)] = call
+                yield ended
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=False)
+        if pending:
+            ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
+        ray.shutdown()
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--engine ray needs the package ray", hint="pip install 'ntmp[ray]'") from None
+    return ray
+
+
+def _connect(ray: Any, resources: Resources) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if resources.address is None:
+        cores = resources.jobs_here * resources.threads
+        ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        return
+    try:
+        ray.init(resources.address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"--ray-address {resources.address}: no Ray cluster to join there ({reason})",
+            hint="Start one with `ray start --head`, or leave the address out to have one on this machine.",
+        ) from None
+
+
+def _outcome(ray: Any, reference: Any, call: Call) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        reason = str(error).strip().partition("\n")[0]
+        return Outcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
+    return outcome
