@@ -136,7 +136,7 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
     resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
     with watching_cells() as watch:
         sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
-    show(_facts(sweep), running.json, lambda console: sweep_view(console, sweep))
+    show(_facts(sweep, running.out), running.json, lambda console: sweep_view(console, sweep))
     if sweep.tally.failures:
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 
@@ -153,12 +153,13 @@ def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
     show(result, json, lambda console: plan_view(console, plan, finished))
 
 
-def _facts(sweep: Sweep) -> dict[str, object]:
+def _facts(sweep: Sweep, out: Path) -> dict[str, object]:
     from ntmp_cli.artifacts.layout import SUMMARY
 
     tally, found = sweep.tally, sweep.results.summary
     return {
-        **identity(sweep.results, sweep.results.path),
+        **identity(sweep.results, out),
+        "results": str(sweep.results.path),
         **{key: found[key] for key in ("sweep", "complete", "cells", "left_out", "metric", "windows")},
         "trained": tally.trained,
         "kept": tally.kept,

@@ -69,9 +69,7 @@ def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str 
             _draw(ax, panel, xlabel)
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
-        _legend(figure, list(axes[: len(panels)]))
-        if foot:
-            figure.supxlabel(foot, fontsize=8, color="0.35")
+        _legend(figure, list(axes[: len(panels)]), foot)
         return _both(figure)
 
 
@@ -126,13 +124,15 @@ def _with_gaps(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.fl
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Every label once, whichever panel it is in."""
+def _legend(figure: Figure, axes: Sequence[Axes], note: str) -> None:
+    """Every label once, whichever panel it is in, and a note above them."""
     entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if entries:
         widest = max(map(len, entries))
         columns = max(1, min(len(entries), 110 // (widest + 10)))
-        figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns, fontsize=8.5)
+        handles = list(entries.values())
+        place: Any = {"loc": "outside lower center", "ncols": columns}
+        figure.legend(handles, list(entries), title=note or None, title_fontsize=8.5, fontsize=8.5, **place)
 
 
 def _both(figure: Figure) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,15 +64,13 @@ def perform(call: Call) -> Outcome:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """So many threads for torch and for the linear algebra of numpy, whatever the process began with."""
-    import torch
+    """So many threads for torch and for the linear algebra of numpy, if loaded, whatever the process began with."""
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
     with threadpool_limits(number):
-        torch.set_num_threads(number)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(number)
         yield
-    torch.set_num_threads(before)
 
 
 @contextmanager
