@@ -184,12 +184,12 @@ def run_sweep(
                 waiting.append(cell)
         watch(tally)
         _train(waiting, plans, place, tally, engine, resources, stopping, watch)
-    tally.failures.sort(key=lambda failure: [cell.name for cell in plan.cells].index(failure.cell))
+    order = {cell.name: number for number, cell in enumerate(plan.cells)}
+    tally.failures.sort(key=lambda failure: order[failure.cell])
     if not tally.done:
         raise failed_cells(tally, "no cell could be trained")
-    done = {cell.name: open_artifact(place.cell(cell), "run") for cell in plan.cells if cell.name in plans}
     failed = [failure.cell for failure in tally.failures]
-    runs = {name: run for name, run in done.items() if name not in failed}
+    runs = {cell.name: open_artifact(place.cell(cell), "run") for cell in plan.cells if cell.name not in failed}
     return Sweep(plan, tally, publish_results(plan, runs, failed, resources.threads, place.out / "results"))
 
 

@@ -46,7 +46,7 @@ def test_priors_stay_in_range_and_away_from_the_mean_rate(prior, rate, margin):
 
 
 def test_an_estimate_at_the_mean_rate_has_nothing_to_be_compared_with():
-    with pytest.raises(NotIdentifiableError, match="π̂ = 0.35 itself lies within"):
+    with pytest.raises(NotIdentifiableError, match=r"π̂ = 0\.35 itself lies within"):
         plan_prior(PriorSweepConfig(), 0.35, 1 / 3)
 
 
@@ -104,7 +104,9 @@ def test_values_that_no_folder_can_be_called_get_names_of_their_own():
 
 
 def test_a_setting_of_both_groups_is_told_apart():
-    plan = grid({"make_tuples": {"count_noise": [0.0, 0.1]}, "train": {"count_noise": [0.0, 0.1]}}, train={"prior": 0.5})
+    plan = grid(
+        {"make_tuples": {"count_noise": [0.0, 0.1]}, "train": {"count_noise": [0.0, 0.1]}}, train={"prior": 0.5}
+    )
     assert len({cell.name for cell in plan.cells}) == len(plan.cells) == 20
     assert len({cell.tuples_name for cell in plan.cells}) == 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Any
@@ -19,6 +20,7 @@ STOP_SECONDS = 10
 @engines.register("ray")
 def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
     """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
+    _prepare(resources.address)
     ray = _ray()
     _connect(ray, resources)
     pending: dict[Any, Call] = {}
@@ -50,8 +52,51 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcom
         ray.shutdown()
 
 
-def _ray() -> Any:
+def _prepare(address: str | None) -> None:
+    """Settle what Ray reads from the environment when it is imported, and whether anybody answers at all.
+
+    Ray takes 127.0.0.1 for this machine's outer address, unless told that there is no cluster beyond the machine; and
+    it waits for minutes where nobody answers.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    host, _, port = (address or "").rpartition(":")
+    inside = host in ("127.0.0.1", "localhost", "::1")
+    if port.isdigit() and not host.startswith("ray:"):
+        outer = _outer_address() if inside else host
+        reached = _answers(outer, int(port))
+        if not reached and not (inside and _answers("127.0.0.1", int(port))):
+            raise _no_cluster(str(address), "nobody answers")
+        inside = inside and not reached
+    if address is None or inside:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _outer_address() -> str:
+    """The address that a connection to elsewhere would come from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 80))  # reserved for documentation
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _no_cluster(address: str, reason: str) -> UsageError:
+    return UsageError(
+        f"--ray-address {address}: no Ray cluster to join there ({reason})",
+        hint="Start one with `ray start --head`, or leave the address out to have one on this machine.",
+    )
+
+
+def _ray() -> Any:
     try:
         import ray
     except ImportError:
@@ -63,16 +108,12 @@ def _connect(ray: Any, resources: Resources) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if resources.address is None:
         cores = resources.jobs_here * resources.threads
-        ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
         return
     try:
         ray.init(resources.address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UsageError(
-            f"--ray-address {resources.address}: no Ray cluster to join there ({reason})",
-            hint="Start one with `ray start --head`, or leave the address out to have one on this machine.",
-        ) from None
+        raise _no_cluster(resources.address, str(error).strip().partition("\n")[0]) from None
 
 
 def _outcome(ray: Any, reference: Any, call: Call) -> Outcome:
