@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Generator, Sequence
+from contextlib import redirect_stdout
 from itertools import islice
 from typing import Any
 
@@ -22,7 +24,13 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcom
     """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
     _prepare(resources.address)
     ray = _ray()
-    _connect(ray, resources)
+    # Ray tells on stdout of workers that died, where results are due.
+    with redirect_stdout(sys.stderr):
+        _connect(ray, resources)
+        yield from _outcomes(ray, calls, resources)
+
+
+def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
     pending: dict[Any, Call] = {}
     try:
         # A call that was interrupted in a worker that is shut down is repeated as well: it goes on from its checkpoint.
@@ -59,6 +67,7 @@ def _prepare(address: str | None) -> None:
     it waits for minutes where nobody answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     host, _, port = (address or "").rpartition(":")
     inside = host in ("127.0.0.1", "localhost", "::1")
     if port.isdigit() and not host.startswith("ray:"):
