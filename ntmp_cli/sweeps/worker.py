@@ -46,7 +46,6 @@ def _serve(call: Call, outcomes: TextIO) -> None:
     os.dup2(file, 2)
     os.close(file)
     outcome = perform(call)
-    sys.stdout.flush()
     outcomes.write(json.dumps(asdict(outcome)) + "\n")
     outcomes.flush()
 

@@ -108,7 +108,7 @@ class _Worker:
         limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
         # Of its own group, so that Ctrl-C reaches only us, and we decide how the others stop.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-u", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **limits},
