@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,16 @@ def render() -> str:
 
     from ntmp_cli.app import app
 
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    return "\n".join([INTRODUCTION, *(_section(name, command) for name, command in commands.items())])
+    return "\n".join([INTRODUCTION, *_sections(get_command(app), "ntmp")])
+
+
+def _sections(command: Any, name: str) -> Iterator[str]:
+    """One section per command that does something, groups of commands in their place."""
+    if not hasattr(command, "commands"):
+        yield _section(name, command)
+        return
+    for word, child in command.commands.items():
+        yield from _sections(child, f"{name} {word}")
 
 
 def _section(name: str, command: Any) -> str:
@@ -33,7 +42,7 @@ def _section(name: str, command: Any) -> str:
     rows = [f"| {_names(param)} | {_escape(param.help or '')} |" for param in command.params]
     return "\n".join(
         [
-            f"## ntmp {name}\n",
+            f"## {name}\n",
             " ".join([summary, *body]) + "\n",
             f"```sh\n{example}\n```\n",
             "| option | meaning |",

@@ -21,6 +21,7 @@ from ntmp_cli.commands import (
     make_tuples,
     report,
     run_pipeline,
+    sweep,
     train,
 )
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
@@ -43,6 +44,7 @@ app.command("train")(train.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)
+app.add_typer(sweep.app, name="sweep")
 app.command("list")(list_things.command)
 
 

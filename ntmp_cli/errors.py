@@ -54,6 +54,14 @@ class InterruptedRunError(NtmpError):
     exit_code = 130
 
 
+class FailedCellsError(NtmpError):
+    """Some trainings of a sweep failed; the others are done and published."""
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 1) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A suggestion for a mistyped name: `did you mean 'epochs'?`, or the choices."""
     choices = sorted(known)

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
-from ntmp_cli.config import PipelineConfig, load
+from ntmp_cli.config import (
+    CountNoiseSweepConfig,
+    GapSweepConfig,
+    GridSweepConfig,
+    PipelineConfig,
+    PriorSweepConfig,
+    load,
+)
 from ntmp_cli.stages.pipeline import resolve
+from ntmp_cli.stages.sweep import resolve as resolve_sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,7 +57,31 @@ def test_readme_pipeline_runs_as_typed(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "work" / "quickstart" / "report" / "learning-curves.png").is_file()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sample_configs").glob("*.yaml")), ids=lambda path: path.name)
+SAMPLES = sorted((ROOT / "sample_configs").glob("*.yaml"))
+SWEEPS = {
+    "sweep-prior.yaml": PriorSweepConfig,
+    "sweep-count-noise.yaml": CountNoiseSweepConfig,
+    "sweep-gap.yaml": GapSweepConfig,
+    "sweep-grid.yaml": GridSweepConfig,
+}
+
+
+@pytest.mark.parametrize("path", [path for path in SAMPLES if path.name not in SWEEPS], ids=lambda path: path.name)
 def test_sample_configuration_is_valid(path: Path) -> None:
     study = resolve(load(PipelineConfig, path), str(path))
     assert study.trainings
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_sample_sweep_is_planned_as_its_first_lines_say(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ROOT / "sample_configs" / name
+    text = path.read_text(encoding="utf-8")
+    (line,) = re.findall(r"^#   (ntmp sweep .*)$", text, flags=re.MULTILINE)
+    (promised,) = re.findall(r"(\d+) trainings", text)
+    assert len(resolve_sweep(load(SWEEPS[name], path)).cells) == int(promised)
+    (tmp_path / "sample_configs").symlink_to(ROOT / "sample_configs")
+    monkeypatch.chdir(tmp_path)
+    assert run([*shlex.split(line)[1:], "--dry-run"]) == 0
+    assert f"{promised} cells, 0 done" in capsys.readouterr().out

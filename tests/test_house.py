@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -22,10 +23,21 @@ from ntmp_cli.stages.listing import registry_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
-ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting", "theory")
-HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
-KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors")
-COMMANDS = sorted(str(info.name) for info in app.registered_commands)
+ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
+HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL", "ray"}
+KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors", "engines")
+
+
+def leaves(command: Any, name: str = "") -> dict[str, Any]:
+    """Every command that does something, by the words that call it."""
+    if not hasattr(command, "commands"):
+        return {name: command}
+    inner = (leaves(child, f"{name} {word}".strip()) for word, child in command.commands.items())
+    return {key: value for found in inner for key, value in found.items()}
+
+
+LEAVES = leaves(typer.main.get_command(app))
+COMMANDS = sorted(LEAVES)
 
 
 # --- reading the sources ------------------------------------------------------------------------
@@ -253,12 +265,12 @@ def test_the_version_is_that_of_the_project():
 
 
 def help_of(name: str) -> str:
-    (info,) = [info for info in app.registered_commands if info.name == name]
-    return inspect.getdoc(info.callback) or ""
+    return inspect.getdoc(LEAVES[name].callback) or ""
 
 
 def test_every_command_of_the_contract_is_there():
     assert {"make-tuples", "inspect", "train", "evaluate", "report", "run", "list"} <= set(COMMANDS)
+    assert {f"sweep {kind}" for kind in ("prior", "count-noise", "gap", "grid")} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -277,8 +289,7 @@ def test_every_command_says_what_it_creates(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_every_command_is_described(name):
-    command = typer.main.get_command(app).commands[name]
-    undescribed = [parameter.name for parameter in command.params if not getattr(parameter, "help", None)]
+    undescribed = [parameter.name for parameter in LEAVES[name].params if not getattr(parameter, "help", None)]
     assert undescribed == []
 
 

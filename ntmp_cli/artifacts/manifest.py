@@ -26,6 +26,7 @@ KINDS = {
     "evaluation": "ntmp evaluate",
     "report": "ntmp report",
     "design": "ntmp design",
+    "sweep": "ntmp sweep",
 }
 
 

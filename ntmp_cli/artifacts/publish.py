@@ -221,7 +221,31 @@ def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
                     return path, handle
             except BlockingIOError:
                 pass
+            except OSError:  # NFS locks files only: nobody will take the folder for a dead one there
+                os.close(handle)
+                return path, None
             os.close(handle)
+
+
+@contextmanager
+def sole_user(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a folder for one process, until it ends in whatever way; False if another one holds it.
+
+    Where the system cannot lock folders everybody is told True.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        mine = True
+        if fcntl is not None:
+            with suppress(OSError):
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    mine = False
+        yield mine
+    finally:
+        os.close(handle)
 
 
 def _remove_stale(out: Path) -> None:

@@ -37,3 +37,9 @@ def metric_names() -> list[str]:
     from ntmp_cli.evaluation.metrics import metrics
 
     return metrics.names()
+
+
+def engine_names() -> list[str]:
+    from ntmp_cli.sweeps.engine import engines
+
+    return engines.names()

@@ -10,12 +10,13 @@ from ntmp_cli.commands.options import Json
 from ntmp_cli.commands.show import show
 
 Kind = Annotated[
-    Literal["datasets", "methods", "models", "encoders", "metrics", "priors"], typer.Argument(help="What to list.")
+    Literal["datasets", "methods", "models", "encoders", "metrics", "priors", "engines"],
+    typer.Argument(help="What to list."),
 ]
 
 
 def command(kind: Kind, json: Json = False) -> None:
-    """List what can be chosen by name: data sets, methods, models, encoders, metrics, prior estimators.
+    """List what can be chosen by name: data sets, methods, models, encoders, metrics, prior estimators, engines.
 
     Example: ntmp list methods
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import sys
@@ -39,7 +40,10 @@ DataRoot = Annotated[
 ]
 
 # Option names that differ from their setting: singular, because the option is repeated.
-_SINGULAR = {"tuples": "tuple", "metrics": "metric", "clip_prompts": "clip-prompt"}
+_SINGULAR = {
+    **{"tuples": "tuple", "metrics": "metric", "clip_prompts": "clip-prompt"},
+    **{"seeds": "seed", "offsets": "offset", "rates": "rate", "priors": "at-prior"},
+}
 
 
 def with_config(
@@ -48,27 +52,41 @@ def with_config(
     complete: dict[str, Callable[[], list[str]]] | None = None,
     short_forms: dict[str, str] | None = None,
     stand_in: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    assignments: dict[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give the command an option per field of `model` and pass it the built `config`.
 
-    Options left out do not override the file. `complete` maps a field to its shell-completion
-    choices; `short_forms` maps an integer option that the model folds into a field to its help; `stand_in` turns the
+    Options left out do not override the file. A parameter that is a dataclass of options stands for all of them, so
+    that several commands can share them. `complete` maps a field to its shell-completion
+    choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
+    group of settings to the help of its own option, which is --set inside that group; `stand_in` turns the
     command's own options into settings that hold where nothing else gives them.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = typing.get_type_hints(command, include_extras=True)
+        parameters = [p for p in inspect.signature(command).parameters.values() if p.name != "config"]
+        groups = {p.name: hints[p.name] for p in parameters if dataclasses.is_dataclass(hints[p.name])}
         own = [
             p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for p in inspect.signature(command).parameters.values()
-            if p.name != "config"
+            for p in parameters
+            if p.name not in groups
         ]
-        options = [_option(name, field, (complete or {}).get(name)) for name, field in model.model_fields.items()]
+        members = {name: _options_of(group) for name, group in groups.items()}
+        own += [option for group in members.values() for option in group]
+        # Groups of settings have no option of their own: they are given by file and --set.
+        fields = {name: f for name, f in model.model_fields.items() if get_origin(f.annotation) is not dict}
+        options = [_option(name, field, (complete or {}).get(name)) for name, field in fields.items()]
         options += [
             _keyword(name, int, typer.Option(f"--{name}", help=text, show_default=False))
             for name, text in (short_forms or {}).items()
         ]
+        assigning = [
+            _keyword(name, list[str], typer.Option(f"--{name}", metavar="KEY=VALUE", help=text, show_default=False))
+            for name, text in (assignments or {}).items()
+        ]
         shared = [
+            *assigning,
             _keyword(
                 "config_file",
                 Path,
@@ -85,8 +103,12 @@ def with_config(
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
             chosen = {name: _plain(value) for name, value in values.items() if value not in (None, [])}
+            overrides = list(given.pop("set_") or ())
+            overrides += [f"{option.name}.{text}" for option in assigning for text in given.pop(option.name) or ()]
             found = stand_in(given) if stand_in else {}
-            config = load(model, given.pop("config_file"), given.pop("set_") or (), chosen, found)
+            config = load(model, given.pop("config_file"), overrides, chosen, found)
+            for name, group in members.items():
+                given[name] = groups[name](**{option.name: given.pop(option.name) for option in group})
             command(config=config, **given)
 
         run.__signature__ = inspect.Signature([*own, *options, *shared])  # type: ignore[attr-defined]
@@ -97,6 +119,19 @@ def with_config(
     return decorate
 
 
+def _options_of(group: Any) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hints[field.name],
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(group)
+    ]
+
+
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -104,9 +139,9 @@ def _plain(value: Any) -> Any:
 def _option(name: str, field: FieldInfo, complete: Callable[[], list[str]] | None) -> inspect.Parameter:
     flag = "--" + _SINGULAR.get(name, name).replace("_", "-")
     help_text = field.description or ""
-    if not field.is_required() and field.default not in (None, ()):
+    if not field.is_required() and field.default not in (None, (), "") and "Default:" not in help_text:
         default = field.default
-        shown = ", ".join(default) if isinstance(default, tuple) else default
+        shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
         help_text += f" Default: {shown}."
     kind = _cli_type(field.annotation)
     option = typer.Option(

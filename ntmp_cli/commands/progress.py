@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ntmp_cli.learning.loop import EpochRecord
+    from ntmp_cli.stages.sweep import Tally
     from ntmp_cli.stages.train import Watcher
 
 log = logging.getLogger(__name__)
@@ -144,3 +145,55 @@ def _on_stderr(epochs: int) -> Iterator[Watcher]:
     )
     with Progress(*columns, console=Console(file=sys.stderr), transient=True, expand=True) as progress:
         yield _Bar(progress, epochs)
+
+
+class _Pace:
+    """How long the cells that are left will take, from those that ended since we began."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def left(self, tally: Tally) -> str:
+        ended = tally.trained + len(tally.failures)
+        waiting = tally.total - tally.done - len(tally.failures)
+        if not waiting:
+            return "none left"
+        if not tally.trained:
+            return "time left unknown"
+        seconds = (time.monotonic() - self._began) / ended * waiting
+        return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+
+
+def describe_cells(tally: Tally) -> str:
+    failed = f", {len(tally.failures)} failed" if tally.failures else ""
+    return f"{tally.done} of {tally.total} cells done{failed}"
+
+
+@contextmanager
+def watching_cells() -> Iterator[Callable[[Tally], None]]:
+    """A watcher for `stages.sweep`: a bar on a terminal, a line every ten seconds elsewhere."""
+    pace = _Pace()
+    if on_terminal() and log.isEnabledFor(logging.INFO):
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (BarColumn(bar_width=24), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+            task = progress.add_task("", total=None)
+
+            def draw(tally: Tally) -> None:
+                ended = tally.done + len(tally.failures)
+                shown = f"{describe_cells(tally)}, {pace.left(tally)}"
+                progress.update(task, total=tally.total, completed=ended, description=shown)
+
+            yield draw
+        return
+    last = time.monotonic()
+
+    def say(tally: Tally) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 10:
+            last = time.monotonic()
+            log.info("%s, %s", describe_cells(tally), pace.left(tally))
+
+    yield say

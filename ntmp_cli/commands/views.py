@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts.layout import SUMMARY
 from ntmp_cli.config import ReportConfig
 
 if TYPE_CHECKING:
     from ntmp_cli.reporting.tables import Table as ResultsTable
     from ntmp_cli.stages.pipeline import Step
+    from ntmp_cli.stages.sweep import Sweep
+    from ntmp_cli.sweeps.plans import SweepPlan
 
 
 def tuples_view(console: Console, made: Artifact) -> None:
@@ -153,6 +157,60 @@ def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:
     skipped = sum(step.skipped for step in steps)
     console.print(f"{len(steps) - skipped} steps done, {skipped} unchanged")
     console.print(Text(f"report: {out / 'report' / 'results.md'}"), soft_wrap=True)
+
+
+def plan_view(console: Console, plan: SweepPlan, finished: set[str]) -> None:
+    """The cells of a sweep, and which of them are there already."""
+    for cell in plan.cells:
+        console.print(Text(f"{'done   ' if cell.name in finished else 'to do  '} {cell.name}"), soft_wrap=True)
+    for left in plan.left_out:
+        console.print(Text(f"left out {_coordinates(left.position)}: {left.why}"), soft_wrap=True)
+    console.print(f"{len(plan.cells)} cells, {len(finished)} done, {len(plan.cells) - len(finished)} to train")
+
+
+def sweep_view(console: Console, sweep: Sweep) -> None:
+    """The metric that is judged at every point, the windows, and where everything lies."""
+    found, tally = sweep.results.summary, sweep.tally
+    metric = found["metric"]
+    points = json.loads(sweep.results.file(SUMMARY).read_bytes())
+    known = ("run", "metric", "planned", "seeds", "mean", "std", "low", "high")
+    table = Table(box=box.SIMPLE_HEAD)
+    keys = [key for key in points[0] if key not in known]
+    for name in ("run", *keys, "seeds", metric, "std", "95 % interval"):
+        table.add_column(Text(name), justify="left" if name == "run" else "right")
+    for p in (p for p in points if p["metric"] == metric):
+        interval = "none" if p["low"] is None else f"{p['low']:.4f} to {p['high']:.4f}"
+        seeds = f"{p['seeds']}" if p["seeds"] == p["planned"] else f"{p['seeds']} of {p['planned']}"
+        numbers = ["none" if p[key] is None else f"{p[key]:.4f}" for key in ("mean", "std")]
+        table.add_row(*map(Text, (p["run"], *(_shown(p[key]) for key in keys), seeds, *numbers, interval)))
+    console.print(table)
+    for left in sweep.plan.left_out:
+        console.print(Text(f"left out {_coordinates(left.position)}: {left.why}"), soft_wrap=True)
+    for window in found["windows"]:
+        console.print(Text(_window_line(window)), soft_wrap=True)
+    console.print(f"{tally.trained} cells trained, {tally.kept} unchanged, {len(tally.failures)} failed")
+    note = "" if found["complete"] else " (incomplete)"
+    console.print(Text(f"results: {sweep.results.path}{note}"), soft_wrap=True)
+
+
+def _window_line(window: Mapping[str, Any]) -> str:
+    parts = []
+    if "window" in window:
+        inside = window["window"]
+        parts.append("window " + ("none" if inside is None else f"[{inside[0]:g}, {inside[1]:g}]"))
+    names = {"critical_ci": "critical by interval width", "critical_performance": "critical by change"}
+    parts += [f"{name} {_shown(window[key], 'none')}" for key, name in names.items() if key in window]
+    return f"{window['run']}, {window['metric']}: {', '.join(parts)}"
+
+
+def _coordinates(position: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_shown(value)}" for key, value in position.items())
+
+
+def _shown(value: Any, nothing: str = "") -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return nothing if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:

@@ -130,3 +130,14 @@ def _count_law(spec: TupleSpec, n: int) -> list[tuple[int, float]]:
 
 def mean_length(specs: Sequence[TupleSpec]) -> float:
     return sum(s.weight * s.mean_length for s in specs) / sum(s.weight for s in specs)
+
+
+def mean_rate(specs: Sequence[TupleSpec]) -> float:
+    """ᾱ = E[m/n] of a tuple of the mixture: lengths and counts are drawn independently, a binomial count has its P."""
+    rates = [s.rate if s.rate is not None else (s.m_low + s.m_high) / 2 * _mean_inverse_length(s) for s in specs]
+    return sum(s.weight * rate for s, rate in zip(specs, rates, strict=True)) / sum(s.weight for s in specs)
+
+
+def _mean_inverse_length(spec: TupleSpec) -> float:
+    lengths = range(spec.n_low, spec.n_high + 1)
+    return sum(1 / n for n in lengths) / len(lengths)

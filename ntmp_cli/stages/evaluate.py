@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -83,7 +83,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(found.rows), rows=len(found.rows))
-        staging.add_bytes("rows.csv", _csv(found.rows), rows=len(found.rows))
+        staging.add_bytes("rows.csv", table_csv(found.rows), rows=len(found.rows))
         staging.add_json(SUMMARY, groups, rows=len(groups))
         lines: dict[str, Sequence[Any]] = {
             COMPARISONS: compared,
@@ -118,12 +118,7 @@ class _Found:
 
 
 def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], found: _Found) -> None:
-    labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
-    if len(labels) != len(scores["test"]):
-        raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
-    fits = _temperatures(run, scores, found)
-    temperatures = Temperatures(*(fit.value for fit in fits.values()))
-    scored = Scored(labels, scores["test"].astype(np.float64), run.summary["prior"], temperatures)
+    scored, scores, fits = _scored(run, run.summary["prior"], found)
     name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary["tuples_seed"]}
     found.rows += [
         cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name})
@@ -143,7 +138,7 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
     ]
     found.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
     history, traced = read_json_lines(run, HISTORY), scores["trace_epochs"].tolist()
-    accuracy = accuracy_curve(labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
+    accuracy = accuracy_curve(scored.labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
     found.curves.append(
         {
             **mark,
@@ -217,6 +212,24 @@ def _or_none(value: float) -> float | None:
 # What may be compared ------------------------------------------------------------------------------
 
 
+def run_metrics(run: Artifact, names: Sequence[str], prior: float) -> dict[str, float | None]:
+    """Metrics of a run on its test labels, at a deployment prior; None where one is undefined."""
+    scored, _, _ = _scored(run, prior, _Found())
+    return {name: _or_none(value) for name, value in evaluate_metrics(scored, names).items()}
+
+
+def _scored(
+    run: Artifact, prior: float, found: _Found
+) -> tuple[Scored, dict[str, NDArray[Any]], dict[str, Temperature]]:
+    """Test scores beside their labels, all scores, and the temperatures that held-out data ask for."""
+    labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
+    if len(labels) != len(scores["test"]):
+        raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
+    fits = _temperatures(run, scores, found)
+    temperatures = Temperatures(*(fit.value for fit in fits.values()))
+    return Scored(labels, scores["test"].astype(np.float64), prior, temperatures), scores, fits
+
+
 def _name(run: Artifact) -> str:
     return run.path.resolve().name
 
@@ -288,7 +301,7 @@ def _require_reference(reference: str | None, runs: Sequence[Artifact]) -> None:
         raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
 
 
-def _csv(rows: Sequence[Row]) -> bytes:
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -13,7 +13,16 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save as save_safetensors
 
-from ntmp_cli.artifacts import Artifact, Plan, Staging, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import (
+    Artifact,
+    Plan,
+    Staging,
+    describe_input,
+    kept_output,
+    open_artifact,
+    publishing,
+    sole_user,
+)
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, TEST_INSTANCES
 from ntmp_cli.artifacts.manifest import canonical_json, sha256_file
 from ntmp_cli.artifacts.shards import (
@@ -46,8 +55,19 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),))
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
     out = folder / f"features-{encoder.replace(':', '-')}-{digest}"
-    if kept := kept_output(out, plan, "refresh"):
-        return kept
+    with sole_user(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
+        return kept_output(out, plan, "refresh") or _compute(tuples, encoder, weights, config, out, plan, device)
+
+
+def _compute(
+    tuples: Artifact,
+    encoder: str,
+    weights: str | None,
+    config: TrainConfig,
+    out: Path,
+    plan: Plan,
+    device: torch.device,
+) -> Artifact:
     shape = tuple(tuples.summary["instance"]["shape"])
     scale = float(tuples.summary["instance"]["scale"])
     network = build_encoder(

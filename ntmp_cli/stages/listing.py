@@ -28,6 +28,10 @@ def registry_of(kind: str) -> Registry[Any]:
         from ntmp_cli.evaluation.metrics import metrics
 
         return metrics
+    if kind == "engines":
+        from ntmp_cli.sweeps.engine import engines
+
+        return engines
     from ntmp_cli.prior.estimator import priors
 
     return priors

@@ -53,10 +53,7 @@ def tuples_from_labelled(
 ) -> Artifact:
     """The stage after loading, so that benchmarks and Python users can pass arrays of their own."""
     positive, test_positive = binary_labels(data, config.positive)
-    # The name without the user's folders: manifests hold no host path.
-    settings = {**config.model_dump(mode="json"), "dataset": data.name}
-    lineage = {"kind": "dataset", "name": data.name, "sha256": data.fingerprint()}
-    plan = Plan("tuples", settings, config.seed, (lineage,))
+    plan = tuples_plan(config, data)
     if kept := kept_output(out, plan, if_exists):
         return kept
 
@@ -76,6 +73,14 @@ def tuples_from_labelled(
             oracle.append(labels=test_positive)
         staging.summary = _summary(data, draws, strata, unlabeled, positive, warnings, config)
     return open_artifact(out)
+
+
+def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
+    """What tuples of these data with these settings are known by."""
+    # The name without the user's folders: manifests hold no host path.
+    settings = {**config.model_dump(mode="json"), "dataset": data.name}
+    lineage = {"kind": "dataset", "name": data.name, "sha256": data.fingerprint()}
+    return Plan("tuples", settings, config.seed, (lineage,))
 
 
 def _choose_unlabeled(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,20 +94,26 @@ def resolve(config: PipelineConfig, where: str) -> Study:
 
 
 def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, trainings: Sequence[TrainConfig]) -> None:
-    """A misspelt name in the last step should not be found after hours of training."""
-    datasets.get(tuples.dataset.partition(":")[0])
-    for text in tuples.tuples:
-        parse_spec(text)
-    for training in trainings:
-        require_model(training.model)
-        if training.encoder is not None:
-            get_encoder(training.encoder)
+    require_known_names([tuples], trainings)
     labels = {methods.get(training.method).label(training) for training in trainings}
     for metric in (*config.evaluate.metrics, *config.report.metrics):
         metrics.get(metric)
     reference = config.evaluate.reference
     if reference is not None and reference not in labels:
         raise UsageError(f"evaluate.reference: no run is of method '{reference}'; {did_you_mean(reference, labels)}")
+
+
+def require_known_names(tuples: Iterable[MakeTuplesConfig], trainings: Iterable[TrainConfig]) -> None:
+    """A misspelt name in the last step should not be found after hours of training."""
+    for drawing in tuples:
+        datasets.get(drawing.dataset.partition(":")[0])
+        for text in drawing.tuples:
+            parse_spec(text)
+    for training in trainings:
+        methods.get(training.method)
+        require_model(training.model)
+        if training.encoder is not None:
+            get_encoder(training.encoder)
 
 
 def run_pipeline(

@@ -93,11 +93,8 @@ def train(
     tuples = open_artifact(tuples_path, "tuples")
     kind = methods.get(config.method)
     config = config.model_copy(update={"parts": _parts(config)})
-    settings = config.model_dump(mode="json")
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
     estimate = None if prior_from is None else _used_estimate(config, prior_from, tuples)
-    inputs = (tuples,) if estimate is None else (tuples, estimate)
-    plan = Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
+    plan = training_plan(config, tuples, estimate)
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
@@ -140,6 +137,14 @@ def _used_estimate(config: TrainConfig, path: Path, tuples: Artifact) -> Artifac
         return estimate
     log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, value, path)
     return None
+
+
+def training_plan(config: TrainConfig, tuples: Artifact, estimate: Artifact | None = None) -> Plan:
+    """What a training with these settings on these tuples is known by."""
+    inputs = (tuples,) if estimate is None else (tuples, estimate)
+    settings = {**config.model_dump(mode="json"), "parts": _parts(config)}
+    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
+    return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
 
 
 def _parts(config: TrainConfig) -> int:
@@ -304,7 +309,12 @@ def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: O
 def _write_history(staging: Staging, outcome: Outcome) -> None:
     staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
     timing = [
-        {"epoch": r.epoch, "seconds": r.seconds, "instances_per_second": r.instances / max(r.seconds, 1e-9)}
+        {
+            "epoch": r.epoch,
+            "seconds": r.seconds,
+            "instances_per_second": r.instances / max(r.seconds, 1e-9),
+            "threads": torch.get_num_threads(),
+        }
         for r in outcome.records
     ]
     staging.add_unhashed(TIMING, json_lines(timing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ntmp_cli.artifacts import IfExists, Staging, kept_output, open_artifact, publish, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, kept_output, open_artifact, publish, publishing
 from ntmp_cli.errors import ArtifactError, UsageError
 
 IF_EXISTS = ["fail", "skip", "overwrite", "refresh"]
@@ -445,3 +446,27 @@ def test_of_two_overwriting_stages_the_last_one_stays_whole(tmp_path, plan, put)
     open_artifact(out).verify()
     assert (out / "deep/rows.txt").read_bytes() == b"slow\n"
     assert names(tmp_path) == ["eval"]
+
+
+# --- locks --------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
+    with publish.sole_user(tmp_path / "new") as first, publish.sole_user(tmp_path / "new") as second:
+        assert (first, second) == (True, False)
+    with publish.sole_user(tmp_path / "new") as again:
+        assert again
+
+
+def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeypatch):
+    """As on NFS, which locks files only."""
+
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(publish.fcntl, "flock", refuse)
+    with publish.publishing(tmp_path / "out", Plan("report", {})) as staging:
+        staging.add_bytes("a.txt", b"a")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with publish.sole_user(tmp_path / "out") as mine:
+        assert mine

@@ -1,0 +1,168 @@
+"""`ntmp sweep prior | count-noise | gap | grid`"""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ntmp_cli.commands.choices import engine_names, metric_names
+from ntmp_cli.commands.options import DataRoot, Json, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
+
+if TYPE_CHECKING:
+    from ntmp_cli.stages.sweep import Sweep, Workplace
+    from ntmp_cli.sweeps.plans import SweepPlan
+
+app = typer.Typer(
+    help="Train many times over a grid of settings and show what they change. A rerun continues where it stopped.",
+    no_args_is_help=True,
+)
+
+OwnTuples = Annotated[
+    Path | None,
+    typer.Option(
+        "--tuples",
+        help="Train on these tuples of your own, with test labels; only the seed of training varies then.",
+        show_default=False,
+    ),
+]
+
+
+def _complete_engine(incomplete: str) -> list[str]:
+    return [name for name in engine_names() if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a sweep is carried out: nothing that changes its results but the number of threads."""
+
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to create or to continue.", show_default=False)]
+    engine: Annotated[
+        str,
+        typer.Option("--engine", help="Where cells are trained: local or ray.", autocompletion=_complete_engine),
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            help="Ray cluster to join: HOST:PORT or auto. Default: one of this machine's own. "
+            "OUT must lie where all nodes see it.",
+            show_default=False,
+        ),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Cells at a time. Default: as many as the cores allow."),
+    ] = None
+    threads_per_cell: Annotated[
+        int, typer.Option("--threads-per-cell", min=1, help="CPU threads of each cell; the last digits depend on it.")
+    ] = 1
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and what is done already; train none.")] = (
+        False
+    )
+    data_root: DataRoot = None
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto"
+    json: Json = False
+
+
+@app.command("prior")
+@with_config(PriorSweepConfig, complete={"metric": metric_names})
+def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None) -> None:
+    """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
+
+    The method is ure unless train.method says otherwise.
+
+    Example: ntmp sweep prior --prior 0.5 --set train.epochs=10 --out work/sweep-prior
+    """
+    _sweep(config, running, tuples)
+
+
+@app.command("count-noise")
+@with_config(CountNoiseSweepConfig, complete={"metric": metric_names})
+def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
+    """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
+
+    Example: ntmp sweep count-noise --set make_tuples.prior=0.5 --out work/sweep-noise
+    """
+    _sweep(config, running)
+
+
+@app.command("gap")
+@with_config(GapSweepConfig, complete={"metric": metric_names})
+def gap(config: GapSweepConfig, running: Running) -> None:
+    """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
+
+    The method is ure unless train.method says otherwise.
+
+    Example: ntmp sweep gap --set train.epochs=10 --out work/sweep-gap
+    """
+    _sweep(config, running)
+
+
+@app.command("grid")
+@with_config(
+    GridSweepConfig,
+    complete={"metric": metric_names},
+    assignments={
+        "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."
+    },
+)
+def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) -> None:
+    """Train with every combination of some settings. Creates cells, rows and a figure below OUT.
+
+    Example: ntmp sweep grid --vary 'train.lr=[0.01,0.001]' --set make_tuples.prior=0.5 --out work/sweep-lr
+    """
+    _sweep(config, running, tuples)
+
+
+def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) -> None:
+    from ntmp_cli.commands.progress import watching_cells
+    from ntmp_cli.commands.views import sweep_view
+    from ntmp_cli.stages.sweep import Workplace, failed_cells, resolve, run_sweep
+    from ntmp_cli.sweeps.engine import Resources
+
+    plan = resolve(config, tuples)
+    place = Workplace(running.out, tuples, running.data_root, running.download, running.device)
+    if running.dry_run:
+        _list_cells(plan, place, running.json)
+        return
+    gpu = running.device.startswith("cuda")
+    resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
+    with watching_cells() as watch:
+        sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
+    show(_facts(sweep, running.out), running.json, lambda console: sweep_view(console, sweep))
+    if sweep.tally.failures:
+        raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
+
+
+def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
+    from ntmp_cli.commands.views import plan_view
+    from ntmp_cli.stages.sweep import finished_cells
+
+    finished = finished_cells(plan, place)
+    cells = [{"cell": cell.name, "done": cell.name in finished} for cell in plan.cells]
+    left_out = [{**left.position, "why": left.why} for left in plan.left_out]
+    facts = {"kind": "sweep-plan", "sweep": plan.kind, "out": str(place.out), "total": len(cells)}
+    result = {**facts, "done": len(finished), "cells": cells, "left_out": left_out}
+    show(result, json, lambda console: plan_view(console, plan, finished))
+
+
+def _facts(sweep: Sweep, out: Path) -> dict[str, object]:
+    from ntmp_cli.artifacts.layout import SUMMARY
+
+    tally, found = sweep.tally, sweep.results.summary
+    return {
+        **identity(sweep.results, out),
+        "results": str(sweep.results.path),
+        **{key: found[key] for key in ("sweep", "complete", "cells", "left_out", "metric", "windows")},
+        "trained": tally.trained,
+        "kept": tally.kept,
+        "failed": [{"cell": f.cell, "message": f.message, "log": str(f.log)} for f in tally.failures],
+        "points": json_module.loads(sweep.results.file(SUMMARY).read_bytes()),
+    }

@@ -1,0 +1,142 @@
+"""Sweeps as figures: means over seeds with their intervals, windows shaded, critical points as red dashed lines."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ntmp_cli.reporting.figures import DPI, PALETTE, Dash, _saved, _style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CRITICAL = "#C00000"
+WINDOW = "#009E73"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Means and their intervals along x; None where nothing is known, and the line is broken there."""
+
+    label: str
+    x: Sequence[float]
+    mean: Sequence[float | None]
+    low: Sequence[float | None]
+    high: Sequence[float | None]
+    color: int = 0
+    dash: Dash = "-"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Critical points of one kind, drawn as red upright lines."""
+
+    label: str
+    xs: Sequence[float]
+    dash: Dash = "--"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines on one axis, with the window and the critical points that belong to them."""
+
+    ylabel: str
+    lines: Sequence[Line]
+    heading: str = ""
+    window: tuple[float, float] | None = None
+    marks: Sequence[Mark] = ()
+
+
+def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str = "") -> dict[str, bytes]:
+    """Panels in two columns (one panel alone takes the width), as `svg` and `png`."""
+    from matplotlib.figure import Figure
+
+    columns = 1 if len(panels) == 1 else 2
+    rows = math.ceil(len(panels) / columns)
+    heading, foot = textwrap.fill(title, 95), textwrap.fill(note, 130)
+    height = 0.35 * (1 + heading.count("\n")) + 3.0 * rows + 0.6 + (0.2 * (1 + foot.count("\n")) if foot else 0)
+    with _style():
+        figure = Figure(figsize=(9.0 if columns > 1 else 7.5, height), dpi=DPI, layout="constrained")
+        figure.suptitle(heading, fontsize=12)
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for ax, panel in zip(axes, panels, strict=False):
+            _draw(ax, panel, xlabel)
+        for ax in axes[len(panels) :]:
+            ax.set_visible(False)
+        _legend(figure, list(axes[: len(panels)]), foot)
+        return _both(figure)
+
+
+def grid_figure(
+    labels: Sequence[str], points: Sequence[tuple[float | None, float | None, float | None]], *, xlabel: str, title: str
+) -> dict[str, bytes]:
+    """One line of text per combination and its mean with its interval (mean, low, high), from top to bottom."""
+    from matplotlib.figure import Figure
+
+    heading = textwrap.fill(title, 95)
+    with _style():
+        height = 0.35 * (1 + heading.count("\n")) + 0.28 * len(labels) + 0.9
+        figure = Figure(figsize=(9.0, height), dpi=DPI, layout="constrained")
+        figure.suptitle(heading, fontsize=12)
+        ax = figure.subplots()
+        for row, (mean, low, high) in enumerate(points):
+            if mean is None:
+                ax.text(0.01, row, "none", transform=ax.get_yaxis_transform(), va="center", color="0.5")
+                continue
+            if low is not None and high is not None:
+                ax.plot([low, high], [row, row], color=PALETTE[0], linewidth=2.2, solid_capstyle="butt", alpha=0.55)
+            ax.plot([mean], [row], "o", color=PALETTE[0], markersize=5)
+        ax.set_yticks(range(len(labels)), [textwrap.shorten(label, 70, placeholder=" …") for label in labels])
+        ax.set_ylim(len(labels) - 0.5, -0.5)
+        ax.set_xlabel(f"{xlabel} (mean over seeds, 95 % interval)")
+        return _both(figure)
+
+
+def _draw(ax: Axes, panel: Panel, xlabel: str) -> None:
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(panel.ylabel)
+    if panel.heading:
+        ax.set_title(textwrap.fill(panel.heading, 60), loc="left", fontsize=10, fontweight="bold")
+    if panel.window is not None:
+        left, right = panel.window
+        ax.axvspan(left, right, color=WINDOW, alpha=0.13, linewidth=0, label="window W")
+        if left == right:  # a window of one point has no area
+            ax.axvline(left, color=WINDOW, alpha=0.4, linewidth=3)
+    for mark in panel.marks:
+        for number, x in enumerate(mark.xs):
+            label = "_" if number else f"critical: {mark.label}"
+            ax.axvline(x, color=CRITICAL, linestyle=mark.dash, linewidth=1.3, label=label)
+    for line in panel.lines:
+        mean, low, high = (_with_gaps(values) for values in (line.mean, line.low, line.high))
+        color = PALETTE[line.color % len(PALETTE)]
+        style: dict[str, Any] = {"color": color, "linestyle": line.dash, "marker": "o", "markersize": 3}
+        ax.plot(line.x, mean, label=line.label, **style)
+        ax.fill_between(line.x, low, high, color=color, alpha=0.18, linewidth=0)
+
+
+def _with_gaps(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], note: str) -> None:
+    """Every label once, whichever panel it is in, and a note above them."""
+    entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if entries:
+        widest = max(map(len, entries))
+        columns = max(1, min(len(entries), 110 // (widest + 10)))
+        handles = list(entries.values())
+        place: Any = {"loc": "outside lower center", "ncols": columns}
+        figure.legend(handles, list(entries), title=note or None, title_fontsize=8.5, fontsize=8.5, **place)
+
+
+def _both(figure: Figure) -> dict[str, bytes]:
+    return {
+        "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
+        "png": _saved(figure, "png", {"Software": None}),
+    }

@@ -1,0 +1,48 @@
+"""What an engine is: a way to carry out many calls, several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ntmp_cli.registry import Registry
+from ntmp_cli.sweeps.calls import Call, Outcome
+
+# How often an engine that waits gives its caller the floor.
+PATIENCE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Resources:
+    """`jobs` calls at a time of `threads` threads each; `address` is that of a cluster to join."""
+
+    jobs: int | None = None
+    threads: int = 1
+    address: str | None = None
+    gpu: bool = False
+
+    @property
+    def jobs_here(self) -> int:
+        """As many as were asked for, or as this machine has cores for."""
+        if self.jobs is not None:
+            return self.jobs
+        return max(1, usable_cores() // self.threads)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which may be fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux knows
+        return os.cpu_count() or 1
+
+
+class Engine(Protocol):
+    def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+        """Yield every call's outcome as it ends, and None now and then. Closing the generator stops what still runs."""
+        ...
+
+
+engines: Registry[Engine] = Registry("engine", "ntmp_cli.sweeps.engines")

@@ -1,0 +1,214 @@
+"""Which trainings a sweep consists of: pure functions from its settings to cells (SPEC section 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ntmp_cli.config import (
+    CountNoiseSweepConfig,
+    GapSweepConfig,
+    GridSweepConfig,
+    MakeTuplesConfig,
+    PriorSweepConfig,
+    SweepConfig,
+    TrainConfig,
+    build,
+)
+from ntmp_cli.errors import NotIdentifiableError, UsageError
+
+# Values such as π̂ + δ are meant as typed; binary fractions would put digits into names that nobody typed.
+DIGITS = 10
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: where it stands on the axes of the sweep, and the settings of its two stages."""
+
+    name: str
+    run: str
+    position: Mapping[str, Any]
+    seed: int
+    tuples_name: str
+    tuples: MakeTuplesConfig | None  # None: tuples of the user's own
+    training: TrainConfig
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A point of the grid that is not trained at, and why."""
+
+    position: Mapping[str, Any]
+    why: str
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All cells of a sweep; `axis` names the coordinate that it is drawn against, None for a grid."""
+
+    kind: str
+    config: SweepConfig
+    axis: str | None
+    cells: tuple[Cell, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    prior: float | None = None  # π̂, where the cells are trained with others
+    mean_rate: float | None = None  # ᾱ, where the plan depends on it
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.run for cell in self.cells))
+
+
+@dataclass(frozen=True)
+class _Point:
+    position: dict[str, Any]
+    make_tuples: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+
+
+def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, own_tuples: bool = False) -> SweepPlan:
+    """π̃ = π̂ + δ, kept in (0, 1) and away from ᾱ by ε₀; U itself does not change."""
+    points, left_out = [], []
+    for offset in config.offsets:
+        tried = round(prior + offset, DIGITS)
+        if not 0 < tried < 1:
+            left_out.append(LeftOut({"offset": offset}, f"π̃ = {tried:g} is not in (0, 1)"))
+        elif (near := _too_near(tried, mean_rate, config.margin, "π̃")) is not None:
+            left_out.append(LeftOut({"offset": offset}, near))
+        else:
+            points.append(_Point({"offset": offset}, {}, {"prior": tried}))
+    if not any(point.position["offset"] == 0 for point in points):
+        raise NotIdentifiableError(
+            f"the estimate π̂ = {prior:g} itself lies within ε₀ = {config.margin:g} of the mean tuple rate "
+            f"ᾱ = {mean_rate:.4g}, so that nothing can be compared with it",
+            hint="Use tuples of another rate, or a smaller --margin.",
+        )
+    shared: dict[str, dict[str, Any]] = {"make_tuples": {"prior": prior}, "train": {"method": "ure"}}
+    cells = _cells(config, points, shared, own_tuples)
+    return SweepPlan("prior", config, "offset", cells, tuple(left_out), prior, mean_rate)
+
+
+def plan_count_noise(config: CountNoiseSweepConfig) -> SweepPlan:
+    """The flip probability p of recorded counts."""
+    points = [_Point({"count_noise": rate}, {"count_noise": rate}) for rate in config.rates]
+    return SweepPlan("count-noise", config, "count_noise", _cells(config, points))
+
+
+def plan_gap(config: GapSweepConfig, mean_rate: float) -> SweepPlan:
+    """π of U varied with α fixed; training knows π."""
+    points, left_out = [], []
+    for prior in config.priors:
+        position = {"prior": prior, "gap": round(abs(prior - mean_rate), DIGITS)}
+        if (near := _too_near(prior, mean_rate, config.margin, "π")) is not None:
+            left_out.append(LeftOut(position, near))
+        else:
+            points.append(_Point(position, {"prior": prior}, {"prior": prior}))
+    if not points:
+        raise UsageError("priors: every point lies within --margin of the mean tuple rate")
+    cells = _cells(config, points, {"train": {"method": "ure"}})
+    return SweepPlan("gap", config, "gap", cells, tuple(left_out), mean_rate=mean_rate)
+
+
+def plan_grid(config: GridSweepConfig, *, own_tuples: bool = False) -> SweepPlan:
+    """Every combination of the varied settings."""
+    if own_tuples and config.vary.get("make_tuples"):
+        raise UsageError("--vary make_tuples.…: your own --tuples are not drawn again", hint="Leave one of them out.")
+    axes = [(group, key, values) for group, keys in config.vary.items() for key, values in keys.items()]
+    for group, key, values in axes:
+        if key == "seed":
+            raise UsageError(f"--vary {group}.seed: seeds are given once, by --seed or the list `seeds`")
+        if not values or len({json.dumps(value, default=str) for value in values}) < len(values):
+            raise UsageError(f"--vary {group}.{key}: needs at least one value, and each of them once")
+    points = []
+    for combination in itertools.product(*(values for _, _, values in axes)):
+        chosen: dict[str, dict[str, Any]] = {"make_tuples": {}, "train": {}}
+        for (group, key, _), value in zip(axes, combination, strict=True):
+            chosen[group][key] = value
+        position = {f"{group}.{key}": value for (group, key, _), value in zip(axes, combination, strict=True)}
+        points.append(_Point(position, chosen["make_tuples"], chosen["train"]))
+    return SweepPlan("grid", config, None, _cells(config, points, {}, own_tuples))
+
+
+def _too_near(prior: float, mean_rate: float, margin: float, symbol: str) -> str | None:
+    gap = abs(prior - mean_rate)
+    if gap >= margin - 1e-12:
+        return None
+    return f"{symbol} = {prior:g} is {gap:.3g} from the mean tuple rate ᾱ = {mean_rate:.4g}, less than {margin:g}"
+
+
+def _cells(
+    config: SweepConfig,
+    points: Sequence[_Point],
+    shared: Mapping[str, Mapping[str, Any]] | None = None,
+    own_tuples: bool = False,
+) -> tuple[Cell, ...]:
+    """Points × runs × seeds. `shared` holds what a sweep assumes where the user says nothing."""
+    _require_no_seed(config)
+    if own_tuples and config.make_tuples:
+        raise UsageError("make_tuples: your own --tuples are not drawn again", hint="Leave one of them out.")
+    assumed = shared or {}
+    cells = []
+    for (run, own), point, seed in itertools.product((config.runs or {"": {}}).items(), points, config.seeds):
+        drawing = {**assumed.get("make_tuples", {}), **config.make_tuples, **point.make_tuples}
+        # The prior of U is known by construction here, so that it need not be written twice.
+        known = {} if own_tuples or drawing.get("prior") is None else {"prior": drawing["prior"]}
+        settings = {**known, **assumed.get("train", {}), **config.train, **own, **point.train, "seed": seed}
+        training = build(TrainConfig, settings, f"train with runs.{run}" if run else "train")
+        tuples = None if own_tuples else build(MakeTuplesConfig, {**drawing, "seed": seed}, "make_tuples")
+        position = _as_understood(point, training, tuples)
+        cells.append(
+            Cell(
+                name=_name({**({"run": run} if run else {}), **position, "seed": seed}),
+                run=run,
+                position=position,
+                seed=seed,
+                tuples_name=_name({**_part(position, point.make_tuples), "seed": seed}),
+                tuples=tuples,
+                training=training,
+            )
+        )
+    return tuple(cells)
+
+
+def _require_no_seed(config: SweepConfig) -> None:
+    groups = {"make_tuples": config.make_tuples, "train": config.train}
+    for group, values in {**groups, **{f"runs.{name}": own for name, own in config.runs.items()}}.items():
+        if "seed" in values:
+            raise UsageError(f"{group}.seed: seeds are given once, by --seed or the list `seeds`")
+
+
+def _as_understood(point: _Point, training: TrainConfig, tuples: MakeTuplesConfig | None) -> dict[str, Any]:
+    """Values of a grid as the settings read them: YAML takes 1e-3 for a text, the learning rate for a number."""
+    groups = {"train": training, "make_tuples": tuples}
+    return {
+        key: getattr(groups[key.partition(".")[0]], key.partition(".")[2]) if "." in key else value
+        for key, value in point.position.items()
+    }
+
+
+def _part(position: Mapping[str, Any], make_tuples: Mapping[str, Any]) -> dict[str, Any]:
+    """The coordinates that tuples depend on."""
+    return {
+        key: value for key, value in position.items() if key.rpartition(".")[2] in make_tuples and key[:5] != "train"
+    }
+
+
+def _name(coordinates: Mapping[str, Any]) -> str:
+    """A folder name that says where a cell stands; a hash takes the place of what no folder can be called."""
+    name = ",".join(f"{key.rpartition('.')[2]}={_text(value)}" for key, value in coordinates.items())
+    if re.fullmatch(r"[\w.+,=-]+", name, flags=re.ASCII) and len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(json.dumps(dict(coordinates), sort_keys=True, default=str).encode()).hexdigest()[:10]
+    return f"{re.sub(r'[^A-Za-z0-9.+,=-]+', '_', name)[:LONGEST_NAME]}-{digest}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

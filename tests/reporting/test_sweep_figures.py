@@ -1,0 +1,45 @@
+"""Figures of sweeps: the same values give the same bytes, and what must be seen is drawn."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ntmp_cli.reporting.sweep_figures import CRITICAL, WINDOW, Line, Mark, Panel, grid_figure, sweep_figure
+
+LINE = Line("ure", [-0.1, 0.0, 0.1], [0.8, None, 0.9], [0.7, None, 0.8], [0.9, None, 1.0])
+
+
+def drawn(*panels: Panel) -> str:
+    return sweep_figure(panels, xlabel="offset", title="Title", note="A note.")["svg"].decode()
+
+
+def test_a_window_is_shaded_and_critical_points_are_red_and_dashed():
+    svg = drawn(Panel("ap", [LINE], "", (-0.1, 0.0), [Mark("interval", (0.1,)), Mark("change", (), ":")]))
+    assert WINDOW.lower() in svg
+    dashed = [style for style in re.findall(r'style="([^"]*)"', svg) if CRITICAL.lower() in style]
+    assert len(dashed) == 2  # the line and its place in the legend
+    assert all("stroke-dasharray" in style for style in dashed)
+
+
+def test_nothing_found_is_not_drawn():
+    svg = drawn(Panel("ap", [LINE]))
+    assert WINDOW.lower() not in svg
+    assert CRITICAL.lower() not in svg
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_any_number_of_panels_is_drawn_with_the_same_bytes_again(number):
+    panels = [Panel("ap", [LINE], f"run {i}") for i in range(number)]
+    first, second = (sweep_figure(panels, xlabel="x", title="Title") for _ in range(2))
+    assert first == second
+    assert first["png"].startswith(b"\x89PNG")
+    assert first["svg"].count(b'<g id="axes_') == number
+
+
+def test_a_grid_has_a_row_per_combination_also_for_one_without_values():
+    points = [(0.5, 0.4, 0.6), (None, None, None), (0.7, None, None)]
+    figure = grid_figure(["a=1", "a=2", "a=3"], points, xlabel="ap", title="Title")
+    assert figure == grid_figure(["a=1", "a=2", "a=3"], points, xlabel="ap", title="Title")
+    assert figure["svg"].count(b"ytick_") == 3
