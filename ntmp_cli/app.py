@@ -12,7 +12,17 @@ from typing import Annotated
 import typer
 
 from ntmp_cli import __version__
-from ntmp_cli.commands import evaluate, inspect, list_things, make_tuples, report, run_pipeline, train
+from ntmp_cli.commands import (
+    evaluate,
+    import_tuples,
+    inspect,
+    list_things,
+    make_tuples,
+    predict,
+    report,
+    run_pipeline,
+    train,
+)
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 from ntmp_cli.ranks import is_first_process
 
@@ -26,8 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("make-tuples")(make_tuples.command)
+app.command("import-tuples")(import_tuples.command)
 app.command("inspect")(inspect.command)
 app.command("train")(train.command)
+app.command("predict")(predict.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)

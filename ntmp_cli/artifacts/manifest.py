@@ -93,6 +93,9 @@ class Artifact:
         """Payload files whose path starts with `prefix`, in order."""
         return [entry for entry in self.manifest.files if entry.path.startswith(prefix)]
 
+    def has(self, name: str) -> bool:
+        return any(entry.path == name for entry in self.manifest.files)
+
     def file(self, name: str) -> Path:
         """Path of a payload file, after checking its size and hash."""
         entry = next((e for e in self.manifest.files if e.path == name), None)

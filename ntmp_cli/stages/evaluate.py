@@ -37,6 +37,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     for name in names:
         metrics.get(name)
     opened = [open_artifact(path, "run") for path in runs]
+    _require_test_labels(opened)
     _require_reference(config.reference, opened)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened))
@@ -119,6 +120,15 @@ def _settings(run: Artifact) -> dict[str, Any]:
     tuples = {f"tuples.{k}": v for k, v in run.summary["tuples_config"].items() if k not in quiet}
     labels = next(entry.sha256 for entry in run.manifest.files if entry.path == TEST_LABELS)
     return {**train, **tuples, "test": labels[:8]}
+
+
+def _require_test_labels(runs: Sequence[Artifact]) -> None:
+    for run in runs:
+        if not run.has(TEST_LABELS):
+            raise ArtifactError(
+                f"{run.path}: has no test labels: its tuples were imported without a labelled test file",
+                hint="Import again with `ntmp import-tuples … --test FILE`, a table with a label column.",
+            )
 
 
 def _require_reference(reference: str | None, runs: Sequence[Artifact]) -> None:

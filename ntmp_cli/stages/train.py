@@ -26,7 +26,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY, MAPPING, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
 from ntmp_cli.errors import UsageError
@@ -221,7 +221,9 @@ def _write(
     if source is not tuples:
         staging.carry(source, ENCODER_WEIGHTS)
     write_scores(staging, scores)
-    staging.carry(tuples, TEST_LABELS)
+    for name in (TEST_LABELS, MAPPING):
+        if tuples.has(name):
+            staging.carry(tuples, name)
     _write_history(staging, outcome)
 
 
@@ -297,9 +299,13 @@ def _summary(
         "method": method.label(config),
         "ceiling": method.ceiling,
         "dataset": info["dataset"],
-        "tuples": "+".join(tuples.manifest.config["tuples"]),
+        "tuples": info.get("spec") or "+".join(tuples.manifest.config["tuples"]),
         "n": single["n"],
         "m": single["m"],
+        "task": {
+            "strata": [[row["n"], row["m"], row["tuples"]] for row in strata],
+            "unlabeled": info["unlabeled"]["train"],
+        },
         "mean_rate": info["mean_rate"],
         "prior": config.prior,
         "unlabeled_prior": info["prior"],
