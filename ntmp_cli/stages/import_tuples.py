@@ -23,10 +23,9 @@ from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.own.grouping import Grouped, set_aside
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
 from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.reading import Found, Sink, Survey, read_counts, read_everything
-from ntmp_cli.data.own.rows import require_column
-from ntmp_cli.data.own.sources import Inputs, Opened, open_inputs
-from ntmp_cli.data.own.tables import BLOCK_BYTES, open_table
+from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
+from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
+from ntmp_cli.data.own.tables import BLOCK_BYTES
 from ntmp_cli.randomness import stream
 from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_table
 
@@ -58,12 +57,13 @@ def import_tuples(
     Rows of a tuple may lie anywhere: they are read once, into a nameless file beside the output, and gathered from it
     shard by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
     """
-    opened = _open(config, inputs, block_bytes)
+    problems = Problems()
+    opened = _open(config, inputs, block_bytes, problems)
     plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs)))
     if kept := kept_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, Scratch(staging.path) as scratch:
-        found = _read(config, inputs, opened, scratch.append)
+        found = _read(config, opened, problems, scratch.append)
         parts = _parts(found, config)
         mapping = _fit(config, opened, found, parts, scratch)
         _write(staging, found, parts, mapping, scratch)
@@ -75,8 +75,9 @@ def import_tuples(
 
 def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BLOCK_BYTES) -> dict[str, Any]:
     """What an import would understand of these files, after reading all of them and writing nothing."""
-    opened = _open(config, inputs, block_bytes)
-    found = _read(config, inputs, opened, lambda cells: None)
+    problems = Problems()
+    opened = _open(config, inputs, block_bytes, problems)
+    found = _read(config, opened, problems, lambda cells: None)
     parts = _parts(found, config)
     return {
         **_sizes(found, parts),
@@ -86,14 +87,9 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     }
 
 
-def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int) -> Opened:
-    return open_inputs(
-        inputs,
-        _roles(config),
-        categorical=config.categorical,
-        ignore=config.ignore,
-        block_bytes=block_bytes,
-    )
+def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> Opened:
+    how = Reading(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
+    return open_inputs(inputs, how, problems)
 
 
 def _roles(config: ImportTuplesConfig) -> Roles:
@@ -115,19 +111,12 @@ def _identity(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, inputs: Inputs, opened: Opened, sink: Sink) -> Found:
-    problems = Problems()
-    counts = None
-    if inputs.counts is not None:
-        table = open_table(inputs.counts)
-        for name in (config.tuple_column, config.count_column):
-            require_column(table, name, "which a file of counts has")
-        counts = read_counts(table, config.tuple_column, config.count_column, problems)
+def _read(config: ImportTuplesConfig, opened: Opened, problems: Problems, sink: Sink) -> Found:
     return read_everything(
         opened.main,
         opened.unlabeled,
         opened.test,
-        counts=counts,
+        counts=opened.counts,
         positive=config.positive,
         survey=Survey(frozenset(config.categorical), config.max_categories),
         sink=sink,
@@ -150,8 +139,10 @@ def _parts(found: Found, config: ImportTuplesConfig) -> Parts:
 
 def _fit(config: ImportTuplesConfig, opened: Opened, found: Found, parts: Parts, scratch: Scratch) -> FeatureMapping:
     """The mapping, its statistics from training instances only: not from held-out ones, not from test rows."""
-    names = opened.main.columns
-    assert names is not None
+    names, images = opened.main.columns, opened.main.image_features()
+    if images is not None or names is None:
+        assert images is not None, "images were read"
+        return FeatureMapping(roles=_roles(config), features=images)
     rows = np.sort(np.concatenate([parts.tuples["train"].rows, parts.unlabeled["train"]]))
     blocks = (scratch.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
     features = fit_table(names, found.survey.texts, blocks, config.hash_width)
@@ -275,7 +266,7 @@ def _warnings(strata: list[dict[str, Any]], rates: set[float], mapping: FeatureM
 
 def _mapped_facts(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> list[dict[str, Any]]:
     if isinstance(mapping.features, ImageFeatures):
-        return []
+        return [{"name": "image", "kind": _image_kind(mapping.features), "missing": 0, "width": 1}]
     counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
     return [
         {"name": column.name, "kind": column.kind, "missing": int(count), "width": column.own_width + column.indicator}
@@ -283,8 +274,14 @@ def _mapped_facts(mapping: FeatureMapping, missing: NDArray[np.int64] | None) ->
     ]
 
 
+def _image_kind(images: ImageFeatures) -> str:
+    return f"{'×'.join(map(str, images.shape))} {images.dtype}"
+
+
 def _feature_facts(config: ImportTuplesConfig, opened: Opened, survey: Survey) -> list[dict[str, Any]]:
     """The class of every raw feature, before any statistic is known."""
+    if (images := opened.main.image_features()) is not None:
+        return [{"name": "image", "kind": _image_kind(images), "missing": 0, "categories": None}]
     facts = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None

@@ -53,7 +53,12 @@ def predict_rows(
         require_writable(out, if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(
-        source, mapping, run.summary["instance"], with_counts=config.with_counts, block_bytes=block_bytes
+        source,
+        mapping,
+        run.summary["instance"],
+        resize=run.summary["tuples_config"].get("resize"),
+        with_counts=config.with_counts,
+        block_bytes=block_bytes,
     )
     chosen = choose_device(device)
     scorer = _Scoring(run, mapping, config, chosen)
@@ -120,15 +125,19 @@ class _Scoring:
     ) -> None:
         self._run, self._mapping = run, mapping
         self._model = load_scorer(run).to(device)
+        self._channels = int(run.summary["instance"]["shape"][0])
         self._batch = batch_size(run.summary["instance"]["shape"], device)
         self.prior = config.prior or float(run.summary["prior"])
         self._shift = float(logit(self.prior) - logit(run.summary["prior"]))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """Log-odds at the prior of the run."""
-        instances = rows.cells
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
-            instances = self._mapping.features.apply(rows.cells)
+            instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
+        elif rows.cells.ndim == 2:
+            instances = rows.cells.astype(np.float32)
+        else:
+            instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
         raw = predict(self._model, torch.from_numpy(instances), self._batch)
         return calibrated(self._run, raw.astype(np.float64))
 

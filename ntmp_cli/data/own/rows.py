@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.mapping import LARGEST, Roles, text_code
+from ntmp_cli.data.own.mapping import LARGEST, ImageFeatures, Roles, text_code
 from ntmp_cli.data.own.problems import Problems
 from ntmp_cli.data.own.tables import Kind, Table
 from ntmp_cli.errors import DataError, did_you_mean
@@ -39,6 +39,9 @@ class RowSource(Protocol):
     @property
     def columns(self) -> tuple[str, ...] | None:
         """Names of the raw features; None for images."""
+
+    def image_features(self) -> ImageFeatures | None:
+        """What the images have in common, once they have been read; None for features."""
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         """All rows, block by block. Problems are collected; blocks after the first problem may be left out."""
@@ -69,6 +72,9 @@ class TableRows:
     def columns(self) -> tuple[str, ...] | None:
         return self._columns
 
+    def image_features(self) -> ImageFeatures | None:
+        return None
+
     def rows(self, problems: Problems) -> Iterator[Rows]:
         wanted = self._wanted(problems)
         if wanted is None:
@@ -78,7 +84,7 @@ class TableRows:
             if not self._preview:
                 self._preview = batch.slice(0, 5).to_pylist()
             cells, texts = self._cells(batch)
-            self._refuse_infinite(cells, start, problems)
+            refuse_infinite(cells, start, self.place, self._columns, problems)
             yield Rows(cells, {role: batch.column(name) for role, name in self._roles.items()}, texts)
             start += batch.num_rows
 
@@ -129,14 +135,22 @@ class TableRows:
                 cells[:, j] = column.to_numpy(zero_copy_only=False)
         return cells, texts
 
-    def _refuse_infinite(self, cells: NDArray[np.float64], start: int, problems: Problems) -> None:
-        with np.errstate(invalid="ignore"):
-            if not (np.abs(cells) > LARGEST).any():
-                return
-            rows, columns = np.nonzero(np.abs(cells) > LARGEST)
-        for row, j in zip(rows.tolist(), columns.tolist(), strict=True):
-            what = f"{cells[row, j]:g} is too large or infinite"
-            problems.add(f"{self.place(start + row)}, column '{self._columns[j]}'", what)
+
+def refuse_infinite(
+    cells: NDArray[Any], start: int, place: Callable[[int], str], columns: Sequence[str] | None, problems: Problems
+) -> None:
+    """Missing values are imputed, infinite ones are mistakes; in an image (`columns` None) so are missing ones."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(cells) > LARGEST if columns is not None else ~(np.abs(cells) <= LARGEST)
+        if not wrong.any():
+            return
+    rows, which = np.nonzero(wrong)
+    if columns is None:
+        rows, first = np.unique(rows, return_index=True)
+        which = which[first]
+    for row, j in zip(rows.tolist(), which.tolist(), strict=True):
+        column = f", column '{columns[j]}'" if columns is not None else ""
+        problems.add(place(start + row) + column, f"{cells[row, j]:g} is too large or not a number")
 
 
 NOT_A_NUMBER = "is not a number: name the column with --categorical if it holds categories, or with --ignore"
