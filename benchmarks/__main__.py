@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.timing import Ratio
 
-NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer")
+NAMES = ("make_tuples", "epoch", "memory", "counts", "own_data", "torchmil_peer")
 
 
 def main() -> None:

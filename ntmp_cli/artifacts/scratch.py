@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 class Scratch:
     """Rows of one shape and type: appended block by block, then gathered by number, without holding them in memory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
         self._map: mmap.mmap | None = None
         self._shape: tuple[int, ...] = ()

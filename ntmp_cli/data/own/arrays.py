@@ -124,14 +124,14 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"version {version} of the npy format")
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytes:
+def _exactly(stream: IO[bytes], size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
         piece = stream.read(size - len(data))
         if not piece:
             raise ValueError("it is truncated")
         data += piece
-    return bytes(data)
+    return data  # not bytes: an array of it can be written to, which torch wants
 
 
 def is_array_file(path: Path) -> bool:

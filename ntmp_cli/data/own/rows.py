@@ -103,8 +103,10 @@ class TableRows:
             kind = self._table.kind_of(name)
             if name in self._categorical:
                 kind = "text"
+            elif kind == "text" and self._table.mostly_numbers(name):
+                kind = "number"
             elif kind == "text":
-                problems.add(f"{self.where} row {self._first_text_row(name)}, column '{name}'", NOT_A_NUMBER)
+                problems.add(f"{self.where} row {self._table.first_text_row(name)}, column '{name}'", NOT_A_NUMBER)
             elif kind is None:
                 what = f"holds {self._table.types[name]}, which is no feature: leave it out with --ignore"
                 problems.add(f"{self.where} row 1, column '{name}'", what)
@@ -113,16 +115,6 @@ class TableRows:
             problems.rows_lost = True
             return None
         return wanted
-
-    def _first_text_row(self, name: str) -> int:
-        """The first row that makes a column text."""
-        row = 0
-        for batch in self._table.batches({name: "text"}, Problems()):
-            for text in batch.column(name).to_pylist():
-                row += 1
-                if text is not None and not _is_number(text):
-                    return row
-        return max(row, 1)
 
     def _cells(self, batch: Any) -> tuple[NDArray[np.float64], dict[str, dict[float, str]]]:
         cells = np.empty((batch.num_rows, len(self._columns)))
@@ -153,7 +145,7 @@ def refuse_infinite(
         problems.add(place(start + row) + column, f"{cells[row, j]:g} is too large or not a number")
 
 
-NOT_A_NUMBER = "is not a number: name the column with --categorical if it holds categories, or with --ignore"
+NOT_A_NUMBER = "text, not numbers: name the column with --categorical if it holds categories, or with --ignore"
 
 
 def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
@@ -212,14 +204,6 @@ def require_column(table: Table, name: str, what: str) -> None:
 
 
 _MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -54,6 +54,19 @@ class Table(ABC):
             return "number"
         return "text" if pa.types.is_string(found) or pa.types.is_large_string(found) else None
 
+    @abstractmethod
+    def sample(self, name: str) -> list[str | None]:
+        """The first values of a column, as text."""
+
+    def mostly_numbers(self, name: str) -> bool:
+        """Whether a column of text looks like numbers with mistakes among them, rather than like categories."""
+        return False
+
+    def first_text_row(self, name: str) -> int:
+        """The first row, from 1, that makes a column text."""
+        texts = enumerate(self.sample(name), start=1)
+        return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
+
 
 def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> Table:
     """A table by the ending of its name; `-` is CSV on standard input."""
@@ -86,22 +99,26 @@ class CsvTable(Table):
                 self._head = head
         if not head.strip():
             raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
-        whole_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
-        header = whole_lines.partition(b"\n")[0]
+        self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        header = self._first_lines.partition(b"\n")[0]
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
-            schema = pacsv.open_csv(
-                io.BytesIO(whole_lines),
-                read_options=pacsv.ReadOptions(block_size=max(2 * HEAD_BYTES, 2)),
-                parse_options=self._parsing(lambda row: "skip"),
-                convert_options=pacsv.ConvertOptions(strings_can_be_null=True),
-            ).schema
+            schema = self._from_head(pacsv.ConvertOptions(strings_can_be_null=True)).schema
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
         twice = [name for name, times in Counter(schema.names).items() if times > 1]
         if twice:
             raise DataError(f"{self.where}: column '{twice[0]}' is there twice", hint="Give every column its own name.")
         self.types = dict(zip(schema.names, schema.types, strict=True))
+
+    def _from_head(self, conversion: Any) -> Any:
+        """A reader of the first lines, without those that are ragged."""
+        return pacsv.open_csv(
+            io.BytesIO(self._first_lines),
+            read_options=pacsv.ReadOptions(block_size=2 * HEAD_BYTES),
+            parse_options=self._parsing(lambda row: "skip"),
+            convert_options=conversion,
+        )
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
         try:
@@ -119,6 +136,14 @@ class CsvTable(Table):
             if self.path == STDIN or not self._find_problems(wanted, problems):
                 raise self._unreadable(error) from None
 
+    def mostly_numbers(self, name: str) -> bool:
+        texts = [text for text in self.sample(name) if text is not None]
+        return sum(reads_as(text, "number") for text in texts) * 2 >= len(texts)
+
+    def sample(self, name: str) -> list[str | None]:
+        column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
+        return list(column.to_pylist())
+
     def _find_problems(self, wanted: Mapping[str, Kind], problems: Problems) -> bool:
         """Read everything as text, one row at a time where something is wrong."""
         before = problems.total
@@ -132,6 +157,7 @@ class CsvTable(Table):
             return "skip"
 
         start = 0
+        found: list[tuple[int, str, str]] = []
         with self._stream() as stream:
             try:
                 reader = pacsv.open_csv(
@@ -143,27 +169,30 @@ class CsvTable(Table):
                 for batch in reader:
                     for name, kind in wanted.items():
                         if kind in ("number", "flag"):
-                            self._find_in_column(batch.column(name), name, kind, start, skipped, problems)
+                            found += self._find_in_column(batch.column(name), name, kind, start, skipped)
+                    for row, column, what in sorted(found):
+                        problems.add(f"{self.where} row {row}, column '{column}'", what)
+                    found.clear()
                     start += batch.num_rows
             except pa.ArrowInvalid:
                 pass  # what is wrong here is not a number: the caller has the words for it
         return problems.total > before
 
     def _find_in_column(
-        self, column: Any, name: str, kind: Kind, start: int, skipped: list[int], problems: Problems
-    ) -> None:
+        self, column: Any, name: str, kind: Kind, start: int, skipped: list[int]
+    ) -> Iterator[tuple[int, str, str]]:
         try:
             pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
             return
         except pa.ArrowInvalid:
             pass
         for at, text in enumerate(column.to_pylist()):
-            if text is not None and not _reads_as(text, kind):
+            if text is not None and not reads_as(text, kind):
                 row = start + at + 1
                 for gone in skipped:  # rows that are not in the blocks count too
                     row += gone <= row
                 wanted = "a number" if kind == "number" else "true or false"
-                problems.add(f"{self.where} row {row}, column '{name}'", f"'{text[:40]}' is not {wanted}")
+                yield row, name, f"'{text[:40]}' is not {wanted}"
 
     def _parsing(self, handler: Any) -> Any:
         return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
@@ -181,8 +210,11 @@ class CsvTable(Table):
             ) from None
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read ({_first_line(error)})", hint="Check the path.") from None
-        with stream:
-            yield stream
+        try:
+            with stream:
+                yield stream
+        except OSError as error:
+            raise DataError(f"{self.path}: damaged ({_first_line(error)})", hint="Write it again.") from None
 
     def _unreadable(self, error: Exception) -> DataError:
         reason = _first_line(error)
@@ -227,6 +259,10 @@ class ParquetTable(Table):
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(f"{self.where}: damaged ({_first_line(error)})", hint="Write it again.") from None
 
+    def sample(self, name: str) -> list[str | None]:
+        first = next(iter(self.batches({name: "text"}, Problems())), None)
+        return [] if first is None else list(first.column(name).to_pylist())
+
     @contextmanager
     def _file(self) -> Iterator[Any]:
         try:
@@ -270,7 +306,7 @@ def as_text(column: Any) -> Any:
     return pc.if_else(pc.equal(text, ""), None, text)
 
 
-def _reads_as(text: str, kind: Kind) -> bool:
+def reads_as(text: str, kind: Kind) -> bool:
     if kind == "flag":
         return text.strip().lower() in ("true", "false", "0", "1")
     try:
