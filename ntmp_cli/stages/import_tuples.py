@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_s
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.own.grouping import Grouped, set_aside
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
+from ntmp_cli.data.own.pictures import PictureRows
 from ntmp_cli.data.own.problems import Problems
 from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
 from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
@@ -59,7 +61,7 @@ def import_tuples(
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs)))
+    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)))
     if kept := kept_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, Scratch(staging.path) as scratch:
@@ -96,18 +98,25 @@ def _roles(config: ImportTuplesConfig) -> Roles:
     return Roles(**{name: getattr(config, name) for name in Roles.model_fields})
 
 
-def _lineage(inputs: Inputs) -> Iterator[dict[str, str]]:
+def _lineage(inputs: Inputs, opened: Opened) -> Iterator[dict[str, str]]:
+    """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
-        yield {"kind": role, "name": path.name, "sha256": _identity(path)}
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
+        identity = _together(path, files) if path.is_dir() else sha256_file(path)
+        yield {"kind": role, "name": path.resolve().name, "sha256": identity}
+    sources = {"tuples": opened.main, "unlabeled": opened.unlabeled, "test": opened.test}
+    for role, path in inputs.paths().items():
+        source = sources.get(role)
+        if isinstance(source, PictureRows) and not path.is_dir():  # a table names images that lie elsewhere
+            files = sorted({file for file in source.files if file is not None and file.is_file()})
+            yield {"kind": f"{role}-images", "sha256": _together(path.parent, files)}
 
 
-def _identity(path: Path) -> str:
-    """The hash of a file, or of the names and hashes of the files in a folder."""
-    if not path.is_dir():
-        return sha256_file(path)
+def _together(folder: Path, files: Sequence[Path]) -> str:
+    """One hash of the names and hashes of files."""
     digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        digest.update(f"{file.relative_to(path)}\0{sha256_file(file)}\n".encode())
+    for file in files:
+        digest.update(f"{os.path.relpath(file, folder)}\0{sha256_file(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -305,7 +305,8 @@ def test_folders_of_images_are_tuples(pictures, tmp_path, ntmp_done):
     ntmp_done("inspect", tmp_path / "t", "--figure", tmp_path / "m.png")
 
 
-def test_a_table_of_image_paths_is_the_folder_of_images(pictures, tmp_path, ntmp_done):
+def test_a_table_of_image_paths_is_the_folder_of_images(tmp_path, ntmp, ntmp_done):
+    pictures = own_data.write_pictures(tmp_path / "pictures")
     ntmp_done("import-tuples", pictures / "tuples", "--out", tmp_path / "folder")
     counts = dict(line.split(",") for line in (pictures / "tuples" / "counts.csv").read_text().split()[1:])
     files = sorted((pictures / "tuples").glob("*/*.png"))
@@ -318,6 +319,11 @@ def test_a_table_of_image_paths_is_the_folder_of_images(pictures, tmp_path, ntmp
     table.write_text("\n".join(lines) + "\n")
     ntmp_done("import-tuples", table, "--out", tmp_path / "table")
     assert payload(tmp_path / "table") == payload(tmp_path / "folder")
+    # An image that has changed is another import, though the table is the same.
+    Image.new("L", (8, 8), 99).save(files[0])
+    ended = ntmp("import-tuples", table, "--if-exists", "skip", "--out", tmp_path / "table")
+    assert ended.code == 2
+    assert "exists, but from other inputs or settings (its inputs differ)" in ended.err
 
 
 def test_mixed_sizes_and_colours_are_brought_together_by_resize(pictures, tmp_path, ntmp_done):

@@ -68,7 +68,7 @@ class PictureRows:
         roles: dict[Role, Any],
         role_names: dict[Role, str],
     ) -> None:
-        self.where, self._files, self._places, self._album = where, files, places, album
+        self.where, self.files, self._places, self._album = where, files, places, album
         self._roles, self._role_names = roles, role_names
 
     @property
@@ -84,8 +84,8 @@ class PictureRows:
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         with ThreadPoolExecutor() as pool:
-            for start in range(0, len(self._files), AT_ONCE):
-                files = self._files[start : start + AT_ONCE]
+            for start in range(0, len(self.files), AT_ONCE):
+                files = self.files[start : start + AT_ONCE]
                 images = list(pool.map(self._read, files))
                 cells = self._stack(images, start, problems)
                 yield Rows(cells, {role: column.slice(start, len(files)) for role, column in self._roles.items()})
@@ -119,7 +119,7 @@ class PictureRows:
                 "image": self._places[row],
                 **{self._role_names[r]: column[row].as_py() for r, column in self._roles.items()},
             }
-            for row in range(min(5, len(self._files)))
+            for row in range(min(5, len(self.files)))
         ]
 
     def place(self, row: int) -> str:

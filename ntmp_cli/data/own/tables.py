@@ -22,7 +22,7 @@ from ntmp_cli.errors import DataError, UsageError
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
 
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 2**20
 HEAD_BYTES = 2**20
 STDIN = Path("-")
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
