@@ -94,7 +94,7 @@ def _importing(folder: Path, table: Path, size: str) -> Iterator[Ratio]:
 
 
 def _memory(folder: Path, table: Path) -> Iterator[Ratio]:
-    """Peak memory at eight times the rows. The smaller file does not fill a shard of 16 MiB, and a row costs some bytes."""
+    """Peak memory at eight times the rows; the smaller file does not fill a shard, and a row costs some bytes."""
     rows = table.stat().st_size // BYTES_PER_ROW // 8
     small = write(folder / "small.csv", rows)
     peaks = [_peak(path, folder / f"peak-{path.stem}") for path in (table, small)]
