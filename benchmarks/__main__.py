@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.timing import Ratio
 
-NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer", "statistics", "sweep")
+NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer", "statistics", "sweep", "own_data")
 
 
 def main() -> None:

@@ -16,9 +16,11 @@ from ntmp_cli.commands import (
     design,
     estimate_prior,
     evaluate,
+    import_tuples,
     inspect,
     list_things,
     make_tuples,
+    predict,
     report,
     run_pipeline,
     sweep,
@@ -37,10 +39,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("make-tuples")(make_tuples.command)
+app.command("import-tuples")(import_tuples.command)
 app.command("inspect")(inspect.command)
 app.command("design")(design.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
+app.command("predict")(predict.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)

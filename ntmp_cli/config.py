@@ -101,6 +101,41 @@ class MakeTuplesConfig(Settings):
         return tuple(map(str, names)) if isinstance(names, Sequence) else names
 
 
+class ImportTuplesConfig(Settings):
+    """Counted tuples and an unlabeled pool from the user's own table, arrays or folder of images."""
+
+    tuple_column: str = Field("tuple_id", description="Column that says which tuple a row belongs to; empty: none.")
+    count_column: str = Field("count", description="Column of the tuple's number of positives.")
+    label_column: str = Field("label", description="Column of true labels in the test file; never a feature.")
+    id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
+    image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
+    categorical: tuple[str, ...] = Field((), description="Column that holds categories; repeat for several.")
+    ignore: tuple[str, ...] = Field((), description="Column that is no feature; repeat for several.")
+    max_categories: int = Field(
+        50, ge=1, description="A column with more categories is hashed instead of having a feature for each."
+    )
+    hash_width: int = Field(64, ge=1, description="Features that a hashed column has.")
+    positive: tuple[str, ...] = Field(
+        (), description="Label of the test file that counts as positive; repeat for several. Default: 1 or true."
+    )
+    resize: int | None = Field(None, ge=1, description="Resize images to this height and width.")
+    heldout_share: float = Field(
+        0.1, ge=0, lt=1, description="Share of tuples and of unlabeled rows set aside for label-free model selection."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the choice of what is set aside.")
+
+
+class PredictConfig(Settings):
+    """Score new rows with a run."""
+
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Share of positives where the labels are used. Default: the run's own."
+    )
+    with_counts: bool = Field(
+        False, description="Rows have tuple ids and counts: add the exact posterior given the count."
+    )
+
+
 class TrainConfig(Settings):
     """Train an instance scorer on tuples and unlabeled data (SPEC sections 2, 3, 4 and 9)."""
 

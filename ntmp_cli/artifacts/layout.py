@@ -3,6 +3,7 @@
 TEST_INSTANCES = "test.h5"
 TEST_LABELS = "oracle/test-labels.h5"
 HELDOUT_LABELS = "oracle/heldout-unlabeled.h5"
+MAPPING = "mapping.json"
 WEIGHTS = "model.safetensors"
 ENCODER_WEIGHTS = "encoder.safetensors"
 HISTORY = "history.jsonl"

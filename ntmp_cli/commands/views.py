@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     from ntmp_cli.sweeps.plans import SweepPlan
 
 
+MOST_ROWS = 40
+MOST_COLUMNS = 8
+
+
 def tuples_view(console: Console, made: Artifact) -> None:
     """Label-free facts of a tuples directory: sizes, strata and their rates, the gap."""
     facts = made.summary
     shape = "×".join(map(str, facts["instance"]["shape"]))
+    instances = _by_split(facts["instances"])
+    if "reuse" in facts:
+        instances += f", mean uses of a pool member {_reuse(facts['reuse'])}"
+    prior, gap = facts["prior"], facts["effective_gap"]
+    known = prior is not None
     _pairs(
         console,
         {
@@ -35,22 +44,68 @@ def tuples_view(console: Console, made: Artifact) -> None:
             "kind": made.kind,
             "data set": f"{facts['dataset']}, instances {shape} {facts['instance']['dtype']}",
             "tuples": _by_split(facts["tuples"]),
-            "instances": f"{_by_split(facts['instances'])}, mean uses of a pool member {_reuse(facts['reuse'])}",
+            "instances": instances,
             "unlabeled": _by_split(facts["unlabeled"]),
             "test": f"{facts['test']:,}",
             "mean rate ᾱ": f"{facts['mean_rate']:.4f}",
-            "prior π of U": f"{facts['prior']:.4f}, |π − ᾱ| = {abs(facts['prior'] - facts['mean_rate']):.4f}",
-            "effective gap √D/S₀": f"{facts['effective_gap']:.4f}",
+            "prior π of U": f"{prior:.4f}, |π − ᾱ| = {abs(prior - facts['mean_rate']):.4f}" if known else PRIOR_UNKNOWN,
+            "effective gap √D/S₀": f"{gap:.4f}" if known else "unknown without π",
         },
     )
+    _strata(console, facts["strata"]["train"])
+    if facts.get("features"):
+        _features(console, facts["features"])
+
+
+PRIOR_UNKNOWN = "unknown: training needs it, --prior"
+
+
+def understood_view(console: Console, source: Path, facts: Mapping[str, Any]) -> None:
+    """What an import would make of the user's files."""
+    labels = " with labels" if facts["test_labels"] else ""
+    _pairs(
+        console,
+        {
+            "read": f"{source}; nothing was written",
+            "tuples": _by_split(facts["tuples"]),
+            "instances": _by_split(facts["instances"]),
+            "unlabeled": _by_split(facts["unlabeled"]),
+            "test": f"{facts['test']:,}{labels if facts['test'] else ''}",
+        },
+    )
+    _strata(console, facts["strata"]["train"])
+    _features(console, facts["features"])
+    rows = facts["first_rows"]
+    if rows:
+        console.print("first rows")
+        for row in rows:
+            shown = [f"{name}={'' if value is None else value}" for name, value in list(row.items())[:MOST_COLUMNS]]
+            console.print(Text("  " + ", ".join([*shown, *(["…"] if len(row) > MOST_COLUMNS else [])])))
+
+
+def _strata(console: Console, strata: Sequence[Mapping[str, Any]]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("n", "m", "rate", "tuples", "instances"):
         table.add_column(name, justify="right")
-    for row in facts["strata"]["train"][:40]:
+    for row in strata[:MOST_ROWS]:
         table.add_row(str(row["n"]), str(row["m"]), f"{row['rate']:.4f}", f"{row['tuples']:,}", f"{row['instances']:,}")
     console.print(table)
-    if len(facts["strata"]["train"]) > 40:
-        console.print(f"… and {len(facts['strata']['train']) - 40} more strata")
+    if len(strata) > MOST_ROWS:
+        console.print(f"… and {len(strata) - MOST_ROWS} more strata")
+
+
+def _features(console: Console, features: Sequence[Mapping[str, Any]]) -> None:
+    if not features:
+        return
+    table = Table("feature", "class", box=box.SIMPLE_HEAD)
+    table.add_column("missing", justify="right")
+    for feature in features[:MOST_ROWS]:
+        categories = feature.get("categories")
+        more = f" ({', '.join(categories[:5])}{' …' if len(categories) > 5 else ''})" if categories else ""
+        table.add_row(Text(feature["name"]), Text(feature["kind"] + more), f"{feature['missing']:,}")
+    console.print(table)
+    if len(features) > MOST_ROWS:
+        console.print(f"… and {len(features) - MOST_ROWS} more features")
 
 
 def _by_split(sizes: Mapping[str, int]) -> str:
@@ -130,6 +185,19 @@ def results_view(table: ResultsTable) -> Table:
             drawn.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in table.shown(row)))
         drawn.add_section()
     return drawn
+
+
+def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
+    """Where scored rows lie, and how many are positive."""
+    share = facts["positive"] / facts["rows"]
+    _pairs(
+        console,
+        {
+            "table": facts["out"],
+            "rows": f"{facts['rows']:,}",
+            "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
+        },
+    )
 
 
 def report_view(console: Console, files: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ Labels = NDArray[np.int64]
 
 
 @contextmanager
-def _reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
+def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
     """Open `path`; whatever its decoder trips over becomes a DataError."""
     try:
         with path.open("rb") as stream:
@@ -64,7 +64,7 @@ _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0
 
 def read_idx(path: Path, dims: int) -> NDArray[np.generic]:
     """The `dims`-dimensional array of an IDX file, gzipped or not (told by content, not by name)."""
-    with _reading(path, "IDX file") as raw:
+    with reading(path, "IDX file") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         stream = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
@@ -155,7 +155,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 def read_cifar_batch(path: Path) -> tuple[Images, Labels]:
     """Images (N, 3, 32, 32) and labels of one file of `cifar-10-batches-py`."""
-    with _reading(path, "CIFAR-10 batch") as stream:
+    with reading(path, "CIFAR-10 batch") as stream:
         batch = _ArrayUnpickler(stream, encoding="latin1").load()
     if not isinstance(batch, dict) or not {"data", "labels"} <= batch.keys():
         raise DataError(f"{path}: not a CIFAR-10 batch (it has no 'data' and 'labels')", hint=GET_AGAIN)
@@ -183,7 +183,7 @@ _MAT_CLASSES = dict(enumerate(("f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "
 
 def read_svhn_mat(path: Path) -> tuple[Images, Labels]:
     """Images (N, 3, H, W) and digits of `train_32x32.mat` or `test_32x32.mat`."""
-    with _reading(path, "MATLAB 5 file") as stream:
+    with reading(path, "MATLAB 5 file") as stream:
         content = dict(_mat_arrays(stream))
     if not {"X", "y"} <= content.keys():
         raise DataError(f"{path}: no arrays X and y, so not a file of SVHN's cropped digits", hint=GET_AGAIN)
@@ -250,7 +250,7 @@ def _mat_elements(body: memoryview, order: str) -> Iterator[tuple[int, memoryvie
 
 def read_npz(path: Path, choices: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
     """The arrays of the first of `choices`, sets of names, that the archive holds completely."""
-    with _reading(path, "npz file") as stream:
+    with reading(path, "npz file") as stream:
         if stream.read(2) != b"PK":
             raise DataError(f"{path}: not an npz file", hint="Write one with numpy.savez.")
         stream.seek(0)
@@ -283,7 +283,7 @@ def read_image(path: Path, size: int | None = None) -> Images:
     """Pixels (H, W) of a gray image, or (H, W, 3) of any other; `size` resizes to size x size."""
     from PIL import Image, UnidentifiedImageError
 
-    with _reading(path, "image") as stream:
+    with reading(path, "image") as stream:
         try:
             image = Image.open(stream)
         except UnidentifiedImageError:

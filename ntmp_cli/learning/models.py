@@ -170,6 +170,8 @@ def normalisation(
 
 def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float32]:
     """Scores in evaluation mode, in batches; leaves the model's mode as it was."""
+    if not len(raw):
+        return np.empty(0, dtype=np.float32)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -178,4 +180,4 @@ def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float
             parts = [model(piece.to(device)).cpu() for piece in torch.split(raw, batch)]
     finally:
         model.train(was_training)
-    return torch.cat(parts).numpy() if parts else np.empty(0, dtype=np.float32)
+    return torch.cat(parts).numpy()

@@ -66,6 +66,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     for name in names:
         metrics.get(name)
     opened = [open_artifact(path, "run") for path in runs]
+    _require_test_labels(opened)
     _require_reference(config.reference, opened)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened))
@@ -292,6 +293,15 @@ def _require_same_tuples(runs: Sequence[Artifact], groups: Sequence[dict[str, An
                 f"runs {_name(other)} and {_name(run)} name the same tuples ({cell[0]} {cell[1]}, seed {cell[3]}) but "
                 "were trained on different ones",
                 hint="Train both on the same directory, or evaluate them apart.",
+            )
+
+
+def _require_test_labels(runs: Sequence[Artifact]) -> None:
+    for run in runs:
+        if not run.has(TEST_LABELS):
+            raise ArtifactError(
+                f"{run.path}: has no test labels: its tuples were imported without a labelled test file",
+                hint="Import again with `ntmp import-tuples … --test FILE`, a table with a label column.",
             )
 
 

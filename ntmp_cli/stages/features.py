@@ -116,5 +116,6 @@ def _write(staging: Staging, tuples: Artifact, network: Encoder, scale: float, d
         for name in unlabeled_shard_names(tuples, split):
             x = features(read_instances(tuples, name))
             write_instances(staging, name, [x], len(x), scale=1.0)
-    x = features(read_instances(tuples, TEST_INSTANCES))
-    write_instances(staging, TEST_INSTANCES, [x], len(x), scale=1.0)
+    if tuples.has(TEST_INSTANCES):
+        x = features(read_instances(tuples, TEST_INSTANCES))
+        write_instances(staging, TEST_INSTANCES, [x], len(x), scale=1.0)

@@ -188,6 +188,11 @@ def _pieces(x: NDArray[np.generic], indices: NDArray[np.int64] | None = None) ->
         yield x[start : start + rows] if indices is None else x[indices[start : start + rows]]
 
 
+def strata_table(strata: Counter[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Tuples of equal length and count, as a manifest lists them."""
+    return [{"n": n, "m": m, "rate": m / n, "tuples": k, "instances": n * k} for (n, m), k in sorted(strata.items())]
+
+
 def _summary(
     data: LabelledData,
     draws: dict[str, TupleDraw],
@@ -197,12 +202,7 @@ def _summary(
     warnings: list[str],
     config: MakeTuplesConfig,
 ) -> dict[str, Any]:
-    table = {
-        split: [
-            {"n": n, "m": m, "rate": m / n, "tuples": k, "instances": n * k} for (n, m), k in sorted(counter.items())
-        ]
-        for split, counter in strata.items()
-    }
+    table = {split: strata_table(counter) for split, counter in strata.items()}
     prior = float(positive[unlabeled["train"]].mean())
     sizes = [s["instances"] for s in table["train"]] + [len(unlabeled["train"])]
     rates = [s["rate"] for s in table["train"]] + [prior]

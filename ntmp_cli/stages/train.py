@@ -27,7 +27,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING, WEIGHTS
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
@@ -245,7 +245,9 @@ def _write(
     if source is not tuples:
         staging.carry(source, ENCODER_WEIGHTS)
     write_scores(staging, scores)
-    staging.carry(tuples, TEST_LABELS)
+    for name in (TEST_LABELS, MAPPING):
+        if tuples.has(name):
+            staging.carry(tuples, name)
     if tuples.has(HELDOUT_LABELS):
         try:
             staging.carry(tuples, HELDOUT_LABELS)
@@ -337,9 +339,13 @@ def _summary(
         "method": method.label(config),
         "ceiling": method.ceiling,
         "dataset": info["dataset"],
-        "tuples": "+".join(tuples.manifest.config["tuples"]),
+        "tuples": info.get("spec") or "+".join(tuples.manifest.config["tuples"]),
         "n": single["n"],
         "m": single["m"],
+        "task": {
+            "strata": [[row["n"], row["m"], row["tuples"]] for row in strata],
+            "unlabeled": info["unlabeled"]["train"],
+        },
         "mean_rate": info["mean_rate"],
         # Results are compared at the prior that the pool has, whatever was estimated for it.
         "prior": info["prior"] if estimated and info["prior"] is not None else config.prior,

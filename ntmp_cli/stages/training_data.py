@@ -175,6 +175,10 @@ def some_training_data(data: TrainingData) -> HeldoutData:
 
 
 def read_test_instances(tuples: Artifact) -> Tensor:
+    """The test instances; none where the user has none."""
+    if not tuples.has(TEST_INSTANCES):
+        info = tuples.summary["instance"]
+        return torch.from_numpy(np.empty((0, *info["shape"]), info["dtype"]))
     return torch.from_numpy(read_instances(tuples, TEST_INSTANCES))
 
 
@@ -192,7 +196,9 @@ def input_normalisation(
     info = tuples.summary["instance"]
     shape, scale = info["shape"], info["scale"]
     channels = shape[0]
-    if not standardises(kind, shape):
+    # What an import has standardised is ready: once more would blow rare categories up.
+    ready = kind == "auto" and info.get("standardised", False)
+    if ready or not standardises(kind, shape):
         return normalisation(shape, np.zeros(channels), np.full(channels, scale))
     count, total, square = 0, np.zeros(channels), np.zeros(channels)
     for piece in raw_instances(data):

@@ -1,0 +1,67 @@
+"""`ntmp import-tuples`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.options import IfExists, Json, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import ImportTuplesConfig
+from ntmp_cli.errors import UsageError
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INPUT",
+        help="Rows with tuple ids and counts: .csv, .parquet, .npz, a folder of .npy files, "
+        "or a folder of images per tuple.",
+        show_default=False,
+    ),
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to create.", show_default=False)]
+Unlabeled = Annotated[
+    Path | None,
+    typer.Option("--unlabeled", help="Unlabeled rows, beside those of INPUT without tuple id.", show_default=False),
+]
+Test = Annotated[Path | None, typer.Option("--test", help="Rows with true labels, for `evaluate`.", show_default=False)]
+Counts = Annotated[
+    Path | None,
+    typer.Option("--counts", help="Table of tuple ids and counts, where rows have none.", show_default=False),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read everything, show what was understood, write nothing.")]
+
+
+@with_config(ImportTuplesConfig)
+def command(
+    config: ImportTuplesConfig,
+    source: Source,
+    out: Out = None,
+    unlabeled: Unlabeled = None,
+    test: Test = None,
+    counts: Counts = None,
+    dry_run: DryRun = False,
+    if_exists: IfExists = "fail",
+    json: Json = False,
+) -> None:
+    """Turn your own rows, which say their tuple and its count, into tuples. Creates a tuples directory.
+
+    Example: ntmp import-tuples tuples.csv --unlabeled unlabeled.csv --out work/mine
+    """
+    from ntmp_cli.commands.views import tuples_view, understood_view
+    from ntmp_cli.data.own.sources import Inputs
+    from ntmp_cli.stages import import_tuples as stage
+
+    inputs = Inputs(source, unlabeled, test, counts)
+    if dry_run:
+        facts = stage.dry_run(config, inputs)
+        show({"kind": "dry-run", **facts}, json, lambda console: understood_view(console, source, facts))
+        return
+    if out is None:
+        raise UsageError("--out is missing", hint="Name the directory to create, or look first with --dry-run.")
+    made = stage.import_tuples(config, inputs, out, if_exists=if_exists)
+    keys = ("tuples", "instances", "unlabeled", "test", "strata", "features", "warnings")
+    result = {**identity(made, out), **{key: made.summary[key] for key in keys}}
+    show(result, json, lambda console: tuples_view(console, made))

@@ -1,0 +1,59 @@
+"""`ntmp predict`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ntmp_cli.commands.options import Json, with_config
+from ntmp_cli.commands.show import show
+from ntmp_cli.commands.train import Device, Threads
+from ntmp_cli.config import PredictConfig
+from ntmp_cli.errors import UsageError
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INPUT",
+        help="Rows to score: .csv, .parquet, .npz, .npy, a folder of images, or - for CSV on standard input.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="Table to write, .csv or .parquet, or - for CSV on stdout.", show_default=False),
+]
+IfExists = Annotated[Literal["fail", "overwrite"], typer.Option("--if-exists", help="When OUT exists.")]
+
+
+@with_config(PredictConfig)
+def command(
+    config: PredictConfig,
+    run: Run,
+    source: Source,
+    out: Out,
+    if_exists: IfExists = "fail",
+    device: Device = "auto",
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Score new rows with a run: score, probability and label, in their order. Creates a table.
+
+    Example: ntmp predict work/run-0 new.csv --prior 0.1 --out scored.csv
+    """
+    from ntmp_cli.commands.progress import limit_threads
+    from ntmp_cli.commands.views import prediction_view
+    from ntmp_cli.stages.predict import predict_rows
+
+    to_stdout = out == Path("-")
+    if to_stdout and json:
+        raise UsageError("--json and --out - both want stdout", hint="Name a file, or leave --json out.")
+    limit_threads(threads)
+    stream = sys.stdout.buffer if to_stdout else None
+    facts = predict_rows(config, run, source, out, if_exists=if_exists, device=device, stream=stream)
+    if not to_stdout:
+        show(facts, json, lambda console: prediction_view(console, facts))

@@ -1,0 +1,320 @@
+"""Tables of the user's own, CSV or Parquet, read block by block through pyarrow."""
+
+from __future__ import annotations
+
+import io
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.errors import DataError, UsageError
+
+# What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
+Kind = Literal["number", "flag", "text", "as is"]
+
+BLOCK_BYTES = 2**20
+HEAD_BYTES = 2**20
+STDIN = Path("-")
+CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+_CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
+
+
+class Table(ABC):
+    """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
+
+    where: str
+    types: dict[str, Any]
+
+    @abstractmethod
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        """Blocks of rows with the wanted columns, in their order; numbers and flags as float64."""
+
+    def kind_of(self, name: str) -> Kind | None:
+        """What a column can be read as; None for dates, lists and other things that are no feature."""
+        found = self.types[name]
+        if pa.types.is_dictionary(found):
+            found = found.value_type
+        if pa.types.is_boolean(found):
+            return "flag"
+        if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found):
+            return "number"
+        if pa.types.is_null(found):
+            return "number"
+        return "text" if pa.types.is_string(found) or pa.types.is_large_string(found) else None
+
+    @abstractmethod
+    def sample(self, name: str) -> list[str | None]:
+        """The first values of a column, as text."""
+
+    def mostly_numbers(self, name: str) -> bool:
+        """Whether a column of text looks like numbers with mistakes among them, rather than like categories."""
+        return False
+
+    def first_text_row(self, name: str) -> int:
+        """The first row, from 1, that makes a column text."""
+        texts = enumerate(self.sample(name), start=1)
+        return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
+
+
+def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> Table:
+    """A table by the ending of its name; `-` is CSV on standard input."""
+    if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
+        return CsvTable(path, block_bytes)
+    if path.name.lower().endswith(PARQUET_ENDINGS):
+        return ParquetTable(path, block_bytes)
+    raise UsageError(
+        f"{path}: not the name of a table", hint=f"Tables end in {', '.join((*CSV_ENDINGS, *PARQUET_ENDINGS))}."
+    )
+
+
+def is_table(path: Path) -> bool:
+    return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
+
+
+class CsvTable(Table):
+    """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path = path
+        self.where = "standard input" if path == STDIN else str(path)
+        self._block = block_bytes
+        self._head = b""
+        with self._stream() as stream:
+            head = b""
+            while len(head) < HEAD_BYTES and (piece := stream.read(HEAD_BYTES - len(head))):
+                head += piece
+            if path == STDIN:
+                self._head = head
+        if not head.strip():
+            raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
+        self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        header = self._first_lines.partition(b"\n")[0]
+        self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
+        try:
+            schema = self._from_head(pacsv.ConvertOptions(strings_can_be_null=True)).schema
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+        twice = [name for name, times in Counter(schema.names).items() if times > 1]
+        if twice:
+            raise DataError(f"{self.where}: column '{twice[0]}' is there twice", hint="Give every column its own name.")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+
+    def _from_head(self, conversion: Any) -> Any:
+        """A reader of the first lines, without those that are ragged."""
+        return pacsv.open_csv(
+            io.BytesIO(self._first_lines),
+            read_options=pacsv.ReadOptions(block_size=2 * HEAD_BYTES),
+            parse_options=self._parsing(lambda row: "skip"),
+            convert_options=conversion,
+        )
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        try:
+            with self._stream() as stream:
+                reader = pacsv.open_csv(
+                    stream,
+                    read_options=pacsv.ReadOptions(block_size=self._block),
+                    parse_options=self._parsing(None),
+                    convert_options=_conversion({name: _CSV_TYPES[kind] for name, kind in wanted.items()}),
+                )
+                for batch in reader:
+                    yield _as_asked(batch, wanted)
+        except pa.ArrowInvalid as error:
+            # Reading is fast because it stops at the first bad row. Only now is it worth the time to find them all.
+            if self.path == STDIN or not self._find_problems(wanted, problems):
+                raise self._unreadable(error) from None
+
+    def mostly_numbers(self, name: str) -> bool:
+        texts = [text for text in self.sample(name) if text is not None]
+        return sum(reads_as(text, "number") for text in texts) * 2 >= len(texts)
+
+    def sample(self, name: str) -> list[str | None]:
+        column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
+        return list(column.to_pylist())
+
+    def _find_problems(self, wanted: Mapping[str, Kind], problems: Problems) -> bool:
+        """Read everything as text, one row at a time where something is wrong."""
+        before = problems.total
+        problems.rows_lost = True
+        skipped: list[int] = []
+
+        def ragged(row: Any) -> str:
+            skipped.append(row.number - 1)  # the header is row 1 there
+            what = f"{row.actual_columns} values, but the header has {row.expected_columns} columns"
+            problems.add(f"{self.where} row {row.number - 1}", what)
+            return "skip"
+
+        start = 0
+        found: list[tuple[int, str, str]] = []
+        with self._stream() as stream:
+            try:
+                reader = pacsv.open_csv(
+                    stream,
+                    read_options=pacsv.ReadOptions(block_size=self._block, use_threads=False),
+                    parse_options=self._parsing(ragged),
+                    convert_options=_conversion(dict.fromkeys(wanted, pa.string())),
+                )
+                for batch in reader:
+                    for name, kind in wanted.items():
+                        if kind in ("number", "flag"):
+                            found += self._find_in_column(batch.column(name), name, kind, start, skipped)
+                    for row, column, what in sorted(found):
+                        problems.add(f"{self.where} row {row}, column '{column}'", what)
+                    found.clear()
+                    start += batch.num_rows
+            except pa.ArrowInvalid:
+                pass  # what is wrong here is not a number: the caller has the words for it
+        return problems.total > before
+
+    def _find_in_column(
+        self, column: Any, name: str, kind: Kind, start: int, skipped: list[int]
+    ) -> Iterator[tuple[int, str, str]]:
+        try:
+            pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
+            return
+        except pa.ArrowInvalid:
+            pass
+        for at, text in enumerate(column.to_pylist()):
+            if text is not None and not reads_as(text, kind):
+                row = start + at + 1
+                for gone in skipped:  # rows that are not in the blocks count too
+                    row += gone <= row
+                wanted = "a number" if kind == "number" else "true or false"
+                yield row, name, f"'{text[:40]}' is not {wanted}"
+
+    def _parsing(self, handler: Any) -> Any:
+        return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
+
+    @contextmanager
+    def _stream(self) -> Iterator[IO[bytes]]:
+        if self.path == STDIN:
+            yield _Rest(self._head, sys.stdin.buffer)  # type: ignore[misc]
+            return
+        try:
+            stream = pa.input_stream(str(self.path), compression="detect")
+        except FileNotFoundError:
+            raise DataError(
+                f"{self.path}: no such file", hint="Check the path; a relative one starts at the current directory."
+            ) from None
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({_first_line(error)})", hint="Check the path.") from None
+        try:
+            with stream:
+                yield stream
+        except OSError as error:
+            raise DataError(f"{self.path}: damaged ({_first_line(error)})", hint="Write it again.") from None
+
+    def _unreadable(self, error: Exception) -> DataError:
+        reason = _first_line(error)
+        if "UTF8" in reason or isinstance(error, UnicodeDecodeError):
+            return DataError(f"{self.where}: not UTF-8 text", hint="Save the table as CSV in UTF-8.")
+        return DataError(
+            f"{self.where}: not a readable CSV file ({reason})",
+            hint="Expected a header, and as many values in every row; a value must not contain a line break.",
+        )
+
+
+class _Rest(io.RawIOBase):
+    """Standard input again from its beginning: what was read of it to see the header, then the rest."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            piece, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
+            return piece
+        return self._rest.read(size)
+
+
+class ParquetTable(Table):
+    """A Parquet file."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path, self.where, self._block = path, str(path), block_bytes
+        with self._file() as file:
+            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        rows = max(1, self._block // (8 * max(1, len(wanted))))
+        with self._file() as file:
+            try:
+                for batch in file.iter_batches(batch_size=rows, columns=list(wanted)):
+                    yield _as_asked(batch.select(list(wanted)), wanted)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{self.where}: damaged ({_first_line(error)})", hint="Write it again.") from None
+
+    def sample(self, name: str) -> list[str | None]:
+        first = next(iter(self.batches({name: "text"}, Problems())), None)
+        return [] if first is None else list(first.column(name).to_pylist())
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
+        try:
+            file = pq.ParquetFile(self.path)
+        except FileNotFoundError:
+            raise DataError(
+                f"{self.path}: no such file", hint="Check the path; a relative one starts at the current directory."
+            ) from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{self.path}: not a readable Parquet file ({_first_line(error)})", hint="Write it again."
+            ) from None
+        with file:
+            yield file
+
+
+def _conversion(types: Mapping[str, Any]) -> Any:
+    return pacsv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
+
+
+def _as_asked(batch: Any, wanted: Mapping[str, Kind]) -> Any:
+    """Numbers and flags as float64, text as text."""
+    columns = []
+    for name, kind in wanted.items():
+        column = batch.column(name)
+        if kind in ("number", "flag") and not pa.types.is_float64(column.type):
+            column = pc.cast(column, pa.float64(), safe=False)
+        elif kind == "text":
+            column = as_text(column)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=list(wanted))
+
+
+def as_text(column: Any) -> Any:
+    """A column as text: whole numbers without a point, empty text as missing."""
+    if pa.types.is_floating(column.type):
+        whole = pc.all(pc.equal(column, pc.round(column))).as_py()
+        column = pc.if_else(pc.is_nan(column), None, column)
+        column = pc.cast(column, pa.int64()) if whole is not False else column
+    text = pc.cast(column, pa.string())
+    return pc.if_else(pc.equal(text, ""), None, text)
+
+
+def reads_as(text: str, kind: Kind) -> bool:
+    if kind == "flag":
+        return text.strip().lower() in ("true", "false", "0", "1")
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # Python's own habit
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntmp_cli.artifacts.scratch import Scratch
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
+def test_rows_come_back_in_any_order(sizes, data):
+    total = sum(sizes)
+    rows = np.random.default_rng(0).integers(0, 255, (total, 2, 3)).astype(np.uint8)
+    with Scratch(None) as scratch:
+        start = 0
+        for size in sizes:
+            scratch.append(rows[start : start + size])
+            start += size
+        assert scratch.rows == total
+        numbers = data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=8)) if total else []
+        if total:
+            found = scratch.gather(np.array(numbers, np.int64))
+            assert np.array_equal(found, rows[numbers] if numbers else rows[:0])
+            assert np.array_equal(scratch.gather(np.arange(total)), rows)
+
+
+def test_a_scratch_file_has_no_name(tmp_path):
+    with Scratch(tmp_path) as scratch:
+        scratch.append(np.zeros((3, 2)))
+        assert list(tmp_path.iterdir()) == []

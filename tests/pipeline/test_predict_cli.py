@@ -1,0 +1,297 @@
+"""New rows through a run: scores in order, probabilities at a prior, posteriors given counts, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import own_data
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import expit, logit
+
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.config import PredictConfig
+from ntmp_cli.stages.predict import predict_rows
+
+LINEAR = ("--model", "linear", "--epochs", 2, "--select", "last")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory, ntmp_done) -> Path:
+    """A folder of tables and a run trained on them, whose test rows the training has scored itself."""
+    folder = own_data.write_csv(own_data.write_parquet(tmp_path_factory.mktemp("work")))
+    files = ("--unlabeled", folder / "unlabeled.csv", "--test", folder / "test.csv")
+    ntmp_done("import-tuples", folder / "tuples.csv", *files, "--out", folder / "t")
+    ntmp_done("train", "--tuples", folder / "t", "--prior", own_data.PRIOR, "--epochs", 4, "--out", folder / "run")
+    return folder
+
+
+def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_done):
+    facts = ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "p.csv", "--json").json
+    found = pacsv.read_csv(tmp_path / "p.csv")
+    assert found.column_names == ["id", "score", "probability", "label"]
+    (expected,) = read_scores(open_artifact(work / "run"), "test")
+    scores = found["score"].to_numpy()
+    assert np.allclose(scores, expected, atol=1e-5)
+    assert found["id"].to_pylist() == list(range(119))
+    assert np.allclose(found["probability"].to_numpy(), expit(scores), atol=1e-6)
+    assert np.array_equal(found["label"].to_numpy(), found["probability"].to_numpy() >= 0.5)
+    assert facts == {
+        **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
+        **{"rows": 119, "positive": int(found["label"].to_numpy().sum())},
+        **{"prior": own_data.PRIOR, "with_counts": False},
+    }
+
+
+def test_a_deployment_prior_moves_log_odds(work, tmp_path, ntmp_done):
+    ntmp_done("predict", work / "run", work / "test.csv", "--prior", 0.1, "--out", tmp_path / "p.parquet")
+    found = pq.read_table(tmp_path / "p.parquet")
+    expected = expit(found["score"].to_numpy().astype(float) + logit(0.1) - logit(own_data.PRIOR))
+    assert np.allclose(found["probability"].to_numpy(), expected)
+
+
+def test_formats_blocks_and_pipes_give_the_same_table(work, tmp_path, ntmp_done):
+    ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "a.csv")
+    ntmp_done("predict", work / "run", work / "test.parquet", "--out", tmp_path / "b.csv")
+    predict_rows(PredictConfig(), work / "run", work / "test.csv", tmp_path / "c.csv", block_bytes=700)
+    words = [sys.executable, "-m", "ntmp_cli", "predict", str(work / "run"), "-", "--out", "-"]
+    piped = subprocess.run(words, input=(work / "test.csv").read_bytes(), capture_output=True, check=True)
+    tables = [pacsv.read_csv(tmp_path / f"{name}.csv") for name in "abc"] + [
+        pacsv.read_csv(pa.BufferReader(piped.stdout))
+    ]
+    for table in tables[1:]:
+        assert table["id"].to_pylist() == tables[0]["id"].to_pylist()
+        assert np.allclose(table["score"].to_numpy(), tables[0]["score"].to_numpy(), atol=1e-5)
+        assert table["label"].to_pylist() == tables[0]["label"].to_pylist()
+
+
+def test_columns_may_come_in_another_order_and_beside_others(work, tmp_path, ntmp_done):
+    table = pq.read_table(work / "test.parquet")
+    names = [*reversed(table.column_names)]
+    moved = table.select(names).append_column("remark", pa.array(["hello, world"] * len(table)))
+    pq.write_table(moved, tmp_path / "moved.parquet")
+    ntmp_done("predict", work / "run", tmp_path / "moved.parquet", "--out", tmp_path / "moved.csv")
+    ntmp_done("predict", work / "run", work / "test.parquet", "--out", tmp_path / "plain.csv")
+    assert (tmp_path / "moved.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
+
+
+def test_rows_without_ids_are_numbered(work, tmp_path, ntmp_done):
+    ntmp_done("predict", work / "run", work / "unlabeled.csv", "--out", tmp_path / "p.csv")
+    found = pacsv.read_csv(tmp_path / "p.csv")
+    assert found.column_names == ["row", "score", "probability", "label"]
+    assert found["row"].to_pylist() == list(range(1, 201))
+
+
+def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
+    ntmp_done("predict", work / "run", work / "tuples.csv", "--with-counts", "--out", tmp_path / "p.csv")
+    found = pacsv.read_csv(tmp_path / "p.csv")
+    assert found.column_names == ["tuple_id", "count", "score", "probability", "posterior", "label"]
+    owner, count = np.array(found["tuple_id"].to_pylist()), found["count"].to_numpy()
+    z, posterior = found["score"].to_numpy().astype(float), found["posterior"].to_numpy()
+    for t in np.unique(owner):
+        rows = np.flatnonzero(owner == t)
+        (m,) = set(count[rows])
+        # Brute force over all ways to place m positives among the members.
+        weights = np.zeros(5)
+        for chosen in itertools.combinations(range(5), int(m)):
+            weights[list(chosen)] += np.exp(z[rows[list(chosen)]].sum())
+        whole = sum(np.exp(z[rows[list(c)]].sum()) for c in itertools.combinations(range(5), int(m)))
+        assert np.allclose(posterior[rows], weights / whole, atol=1e-4)
+        assert np.isclose(posterior[rows].sum(), m, atol=1e-6)
+    assert np.array_equal(found["label"].to_numpy(), posterior >= 0.5)
+
+
+def test_rows_without_tuple_have_no_posterior_but_a_probability(work, tmp_path, ntmp_done):
+    text = (work / "tuples.csv").read_text().splitlines()
+    header, *rows = text
+    lone = ",".join(["", "", *rows[0].split(",")[2:]])
+    (tmp_path / "in.csv").write_text("\n".join([header, *rows, lone]) + "\n")
+    ntmp_done("predict", work / "run", tmp_path / "in.csv", "--with-counts", "--out", tmp_path / "p.csv")
+    last = pacsv.read_csv(tmp_path / "p.csv").slice(250).to_pylist()[0]
+    assert last["posterior"] is None
+    assert 0 < last["probability"] < 1
+
+
+def test_missing_values_and_new_categories_are_scored(tmp_path, ntmp_done):
+    lines = ["tuple_id,count,size,colour", *(f"t{i // 3},1,{i % 7},{'red' if i % 2 else 'blue'}" for i in range(90))]
+    lines += [f",,{i % 5},blue" for i in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--categorical", "colour", "--out", tmp_path / "t")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, *LINEAR, "--out", tmp_path / "r")
+    (tmp_path / "new.csv").write_text("id,colour,size\na,green,\nb,,3\nc,red,2\n")
+    ntmp_done("predict", tmp_path / "r", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    found = pacsv.read_csv(tmp_path / "p.csv")
+    assert found["id"].to_pylist() == ["a", "b", "c"]
+    assert np.isfinite(found["score"].to_numpy()).all()
+
+
+# --- runs on simulated tuples -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("--model", "mlp"), ("--encoder", "pca"), ("--encoder", "random")], ids=lambda w: w[1]
+)
+def test_runs_on_simulated_images_take_arrays(words, tuples, tmp_path, ntmp_done):
+    ntmp_done("train", "--tuples", tuples, "--prior", 0.5, "--epochs", 1, *words, "--out", tmp_path / "r")
+    instances = open_artifact(tuples).file("test.h5")
+    with h5py.File(instances) as file:
+        x = file["instances"][()]
+    np.savez(tmp_path / "x.npz", x=x, id=np.arange(len(x)))
+    np.save(tmp_path / "x.npy", x[:, 0])  # gray images need no channel
+    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    for name in ("x.npz", "x.npy"):
+        ntmp_done("predict", tmp_path / "r", tmp_path / name, "--out", tmp_path / f"{name}.csv")
+        scores = pacsv.read_csv(tmp_path / f"{name}.csv")["score"].to_numpy()
+        assert np.allclose(scores, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["discriminant", "attention-mil", "kmeans", "uu"])
+def test_every_kind_of_method_is_rebuilt(method, tmp_path, ntmp_done):
+    data = "gaussians:size=400,test=50"
+    ntmp_done("make-tuples", "--dataset", data, "--prior", 0.6, "--num-tuples", 60, "--out", tmp_path / "t")
+    words = ("--prior", 0.6, "--epochs", 1, "--method", method)
+    ntmp_done("train", "--tuples", tmp_path / "t", *words, "--out", tmp_path / "r")
+    with h5py.File(tmp_path / "t" / "test.h5") as file:
+        np.save(tmp_path / "x.npy", file["instances"][()])
+    ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
+    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    assert np.allclose(pacsv.read_csv(tmp_path / "p.csv")["score"].to_numpy(), expected, atol=1e-4)
+
+
+def test_a_run_on_pictures_takes_a_folder_of_pictures(tmp_path, ntmp, ntmp_done):
+    folder = own_data.write_pictures(tmp_path)
+    ntmp_done(
+        "import-tuples", folder / "tuples", "--test", folder / "test", "--positive", "even", "--out", tmp_path / "t"
+    )
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, *LINEAR, "--out", tmp_path / "r")
+    ntmp_done("predict", tmp_path / "r", folder / "test", "--out", tmp_path / "p.csv")
+    found = pacsv.read_csv(tmp_path / "p.csv")
+    files = sorted((folder / "test").rglob("*.png"))
+    assert found["path"].to_pylist() == [file.relative_to(folder / "test").as_posix() for file in files]
+    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    assert np.allclose(found["score"].to_numpy(), expected, atol=1e-4)
+    (folder / "test" / "odd" / "zzz.png").write_bytes(b"broken")
+    ended = ntmp("predict", tmp_path / "r", folder / "test", "--out", tmp_path / "q.csv")
+    assert ended.code == 3
+    assert f"  {folder}/test/odd/zzz.png: not an image of a known format\n" in ended.err
+    assert not (tmp_path / "q.csv").exists()
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "radius,texture,perimeter,area,smoothness\n1,2,3,4,5\n",
+            "{i}: has no column 'compactness', which is a feature\n"
+            "The columns are radius, texture, perimeter, area, smoothness.\n",
+        ),
+        (
+            "Radius,texture,perimeter,area,smoothness,compactness\n1,2,3,4,5,6\n",
+            "{i}: has no column 'radius', which is a feature; did you mean 'Radius'?\n",
+        ),
+        (
+            "radius,texture,perimeter,area,smoothness,compactness\n1,2,3,4,5,6\n1,2,3,4,five,6\n",
+            "1 problem in the data, nothing was written\n  {i} row 2, column 'smoothness': 'five' is not a number\n",
+        ),
+        (
+            "radius,texture,perimeter,area,smoothness,compactness\n",
+            "{i}: has no rows\nEvery row is one item to score.\n",
+        ),
+    ],
+    ids=["missing", "renamed", "text", "empty"],
+)
+def test_columns_that_are_missing_renamed_or_wrong_are_named(content, message, work, tmp_path, ntmp):
+    (tmp_path / "in.csv").write_text(content)
+    ended = ntmp("predict", work / "run", tmp_path / "in.csv", "--out", tmp_path / "p.csv")
+    assert ended.code == 3
+    assert ended.err.startswith("error: " + message.format(i=tmp_path / "in.csv"))
+    assert [p.name for p in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_an_existing_table_is_replaced_only_when_asked(work, tmp_path, ntmp, ntmp_done):
+    out = tmp_path / "p.csv"
+    out.write_text("mine")
+    words = ("predict", work / "run", work / "test.csv", "--out", out)
+    ended = ntmp(*words)
+    assert (ended.code, ended.err) == (
+        2,
+        f"error: {out}: exists already\nChoose another --out, or pass --if-exists overwrite.\n",
+    )
+    assert out.read_text() == "mine"
+    ntmp_done(*words, "--if-exists", "overwrite")
+    assert out.read_text().startswith('"id","score"')
+    assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
+
+
+REFUSED = {
+    "a name that is no table": (["{w}/test.csv", "--out", "{o}.txt"], 2, "--out {o}.txt: not the name of a table\n"),
+    "a folder": (["{w}/test.csv", "--out", "{w}/d.csv"], 2, "--out {w}/d.csv: is a directory\nName a file.\n"),
+    "two results on stdout": (["{w}/test.csv", "--out", "-", "--json"], 2, "--json and --out - both want stdout\n"),
+    "an input that is not there": (["{w}/no.csv", "--out", "{o}.csv"], 3, "{w}/no.csv: no such file\n"),
+    "counts that are not there": (
+        ["{w}/unlabeled.csv", "--with-counts", "--out", "{o}.csv"],
+        3,
+        "{w}/unlabeled.csv: has no column 'tuple_id', the tuple of every row\n",
+    ),
+    "an array for a table": (
+        ["{w}/x.npy", "--out", "{o}.csv"],
+        3,
+        "{w}/x.npy: an array has columns x0, x1, …, but this run was trained on 6: radius, texture, perimeter, area, ",
+    ),
+    "a prior out of range": (
+        ["{w}/test.csv", "--prior", "1", "--out", "{o}.csv"],
+        2,
+        "configuration: prior: input shou",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_what_cannot_be_meant_is_refused(mistake, work, tmp_path, ntmp):
+    words, code, message = REFUSED[mistake]
+    (work / "d.csv").mkdir(exist_ok=True)
+    np.save(work / "x.npy", np.zeros((3, 6)))
+    names = {"w": work, "o": tmp_path / "p"}
+    ended = ntmp("predict", work / "run", *(word.format(**names) for word in words))
+    assert ended.code == code
+    assert ended.err.startswith("error: " + message.format(**names))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_of_another_shape_or_type_are_refused(study, tmp_path, ntmp):
+    for name, x, what in (
+        ("wide", np.zeros((2, 9, 8), np.uint8), "1×9×8 uint8"),
+        ("float", np.zeros((2, 8, 8)), "1×8×8 float32"),
+    ):
+        np.save(tmp_path / f"{name}.npy", x)
+        ended = ntmp("predict", study.run_abs, tmp_path / f"{name}.npy", "--out", tmp_path / "p.csv")
+        assert ended.code == 3
+        assert ended.err.startswith(
+            f"error: {tmp_path}/{name}.npy: instances of shape {what}, but this run was trained on 1×8×8 uint8\n"
+        )
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    ended = ntmp("predict", study.run_abs, tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    assert ended.code == 2
+    assert "this run was not trained on the columns of a table, but on arrays of shape 1×8×8" in ended.err
+
+
+def test_a_run_whose_weights_do_not_fit_is_refused(work, tmp_path, ntmp):
+    shutil.copytree(work / "run", tmp_path / "run")
+    with (tmp_path / "run" / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"oops")
+    ended = ntmp("predict", tmp_path / "run", work / "test.csv", "--out", tmp_path / "p.csv")
+    assert ended.code == 3
+    assert "model.safetensors: damaged: its contents do not match the recorded hash" in ended.err
