@@ -11,6 +11,7 @@ import typer
 
 from ntmp_cli.commands.choices import engine_names, metric_names
 from ntmp_cli.commands.options import DataRoot, Json, with_config
+from ntmp_cli.commands.prior_from import PriorFrom, estimated_prior
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
 
@@ -72,8 +73,8 @@ class Running:
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": metric_names})
-def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None) -> None:
+@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=estimated_prior)
+def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
     The method is ure unless train.method says otherwise.
@@ -148,7 +149,7 @@ def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
     finished = finished_cells(plan, place)
     cells = [{"cell": cell.name, "done": cell.name in finished} for cell in plan.cells]
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
-    facts = {"kind": "sweep-plan", "sweep": plan.kind, "out": str(place.out), "total": len(cells)}
+    facts = {"kind": "sweep-plan", "sweep": plan.kind, "prior": plan.prior, "out": str(place.out), "total": len(cells)}
     result = {**facts, "done": len(finished), "cells": cells, "left_out": left_out}
     show(result, json, lambda console: plan_view(console, plan, finished))
 

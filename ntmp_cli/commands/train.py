@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ntmp_cli.commands.choices import encoder_names, method_names, model_names
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.prior_from import PriorFrom, estimated_prior
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.ranks import is_first_process
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to train on.", show_default=False)]
-PriorFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--prior-from", help="Prior directory, written by `ntmp estimate-prior` on these tuples.", show_default=False
-    ),
-]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")]
 Seconds = Annotated[
@@ -40,20 +34,10 @@ TensorBoard = Annotated[
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
 
 
-def _estimated(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The prior that --prior-from stands for."""
-    if given["prior_from"] is None:
-        return {}
-    from ntmp_cli.artifacts import open_artifact
-    from ntmp_cli.stages.prior_lookup import prior_of
-
-    return {"prior": prior_of(given["prior_from"], open_artifact(given["tuples"], "tuples"))[1]}
-
-
 @with_config(
     TrainConfig,
     complete={"method": method_names, "model": model_names, "encoder": encoder_names},
-    stand_in=_estimated,
+    stand_in=estimated_prior,
 )
 def command(
     config: TrainConfig,

@@ -31,7 +31,7 @@ from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.sweep_results import publish_results
 from ntmp_cli.stages.train import training_plan
 from ntmp_cli.sweeps.calls import Call, Outcome
-from ntmp_cli.sweeps.engine import Resources, engines
+from ntmp_cli.sweeps.engine import Engine, Resources, engines
 from ntmp_cli.sweeps.plans import Cell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
 
 log = logging.getLogger(__name__)
@@ -169,6 +169,7 @@ def run_sweep(
     watch: Callable[[Tally], None] = lambda tally: None,
 ) -> Sweep:
     """Train every cell that is not there yet, whatever becomes of the others, and publish what all of them show."""
+    start = engines.get(engine)
     with sole_user(place.out) as mine, stop_requested() as stopping:
         if not mine:
             raise UsageError(f"{place.out}: another sweep is at work there", hint="Wait for it, or choose another OUT.")
@@ -183,7 +184,7 @@ def run_sweep(
             else:
                 waiting.append(cell)
         watch(tally)
-        _train(waiting, plans, place, tally, engine, resources, stopping, watch)
+        _train(waiting, plans, place, tally, start, resources, stopping, watch)
     order = {cell.name: number for number, cell in enumerate(plan.cells)}
     tally.failures.sort(key=lambda failure: order[failure.cell])
     if not tally.done:
@@ -250,13 +251,12 @@ def _train(
     plans: dict[str, Plan],
     place: Workplace,
     tally: Tally,
-    engine: str,
+    start: Engine,
     resources: Resources,
     stopping: Callable[[], bool],
     watch: Callable[[Tally], None],
 ) -> None:
     """Have the engine train these cells; each is believed only once it is seen on disk."""
-    start = engines.get(engine)
     if not cells:
         return
     calls = [_call(cell, place, resources.threads) for cell in cells]

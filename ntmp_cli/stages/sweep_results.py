@@ -180,7 +180,7 @@ def _prior_panels(
         ordered = sorted([*known, *unknown], key=lambda entry: entry[0])
         line = _line(labels[run], [x for x, _ in ordered], [p for _, p in ordered], number)
         heading = labels[run] if len(plan.runs) > 1 else ""
-        panels.append(Panel(metric, [line], heading, windows[run].interval, _marks(windows[run])))
+        panels.append(Panel(metric, [line], heading, windows[run].interval, _marks(metric, windows[run])))
     return panels
 
 
@@ -190,7 +190,7 @@ def _panels(
     """One panel per metric with a line per run; a window is shaded where there is but one run."""
     metric = plan.config.metric
     alone = len(plan.runs) == 1
-    marks = [mark for run in plan.runs for mark in _marks(windows[run], "" if alone else f" ({labels[run]})")]
+    marks = [mark for run in plan.runs for mark in _marks(metric, windows[run], "" if alone else f" ({labels[run]})")]
     shaded = windows[plan.runs[0]].interval if alone else None
     panels = [Panel(metric, _lines(plan, points, labels, metric), "", shaded, marks)]
     others = [name for name in PANELS[plan.kind] if name != metric]
@@ -201,8 +201,9 @@ def _panels(
     return panels
 
 
-def _marks(window: Window, whose: str = "") -> list[Mark]:
-    return [Mark(f"interval ≥ w*{whose}", window.wide, "--"), Mark(f"change > ε{whose}", window.changed, ":")]
+def _marks(metric: str, window: Window, whose: str = "") -> list[Mark]:
+    wide, changed = f"interval of {metric} ≥ w*{whose}", f"change of {metric} > ε{whose}"
+    return [Mark(wide, window.wide, "--"), Mark(changed, window.changed, ":")]
 
 
 def _lines(

@@ -180,3 +180,13 @@ def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_d
     assert "0 steps done" in again.out
     table = (tmp_path / "study" / "report" / "results.md").read_text()
     assert "estimated" in table  # both seeds of a method whose prior was estimated are one row
+
+
+def test_a_sweep_of_priors_goes_out_from_the_estimate(gaussian, ntmp, ntmp_done, tmp_path):
+    tuples, prior, told = gaussian
+    sweep = ("sweep", "prior", "--prior-from", prior, "--offset", 0, "--offset", 0.1, "--seed", 0, "--dry-run")
+    plan = ntmp_done(*sweep, "--tuples", tuples, "--json", "--out", tmp_path / "sweep").json
+    assert plan["prior"] == pytest.approx(told["prior"])
+    ended = ntmp(*sweep, "--out", tmp_path / "sweep")
+    assert ended.code == 2
+    assert "--prior-from: needs --tuples" in ended.err
