@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.timing import Ratio
 
-NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer", "statistics", "sweep", "own_data")
+NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer", "statistics", "sweep", "own_data", "prior")
 
 
 def main() -> None:
