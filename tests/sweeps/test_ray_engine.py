@@ -33,6 +33,7 @@ def address() -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        process_group=0,  # signals meant for the tests do not reach it: the end of its input ends it in good order
     ) as cluster:
         assert cluster.stdout is not None
         lines = iter(cluster.stdout.readline, "")

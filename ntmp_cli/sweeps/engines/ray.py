@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import redirect_stdout
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from itertools import islice
 from typing import Any
 
@@ -26,7 +28,8 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcom
     ray = _ray()
     # Ray tells on stdout of workers that died, where results are due.
     with redirect_stdout(sys.stderr):
-        _connect(ray, resources)
+        with _own_signal_handlers():
+            _connect(ray, resources)
         yield from _outcomes(ray, calls, resources)
 
 
@@ -111,6 +114,16 @@ def _ray() -> Any:
     except ImportError:
         raise UsageError("--engine ray needs the package ray", hint="pip install 'ntmp[ray]'") from None
     return ray
+
+
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Ray ends the process on SIGTERM, once it is connected; ours stop the sweep in good order."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _connect(ray: Any, resources: Resources) -> None:
