@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-LEVEL = 0.95
+from ntmp_cli.evaluation.resampling import LEVEL, percentile_interval
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,11 @@ class Window:
 def bootstrap_interval(
     values: Sequence[float], resamples: int, rng: np.random.Generator
 ) -> tuple[float, float] | tuple[None, None]:
-    """95 % percentile interval of the mean over seeds, all resamples at once; none for fewer than two values."""
+    """95 % percentile interval of the mean over seeds; none for fewer than two values."""
     if len(values) < 2:
         return None, None
-    drawn = rng.integers(0, len(values), (resamples, len(values)))
-    means: NDArray[np.float64] = np.asarray(values, dtype=np.float64)[drawn].mean(axis=1)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, draws=resamples, rng=rng)
+    return float(low[0]), float(high[0])
 
 
 def point(x: float, values: Sequence[float | None], resamples: int, rng: np.random.Generator) -> Point:
