@@ -233,6 +233,7 @@ def sole_user(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
     Where the system cannot lock folders everybody is told True.
     """
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -246,6 +247,9 @@ def sole_user(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         yield mine
     finally:
         os.close(handle)
+        if made:  # a failure leaves nothing behind, not even an empty folder
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _remove_stale(out: Path) -> None:
