@@ -69,14 +69,14 @@ def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     Lines are means over seeds and bands one standard deviation to either side. Returns the figure as
     `svg` and `png`; nothing when there are no curves.
     """
-    looks = _looks(list(dict.fromkeys(curve.label for curve in curves)))
+    looks = looks_of(list(dict.fromkeys(curve.label for curve in curves)))
 
     def draw(group: str, row: Sequence[Axes]) -> None:
         members = [curve for curve in curves if curve.group == group]
         for ax, name in zip(row, _PANELS, strict=True):
             _draw_panel(ax, name, members, looks)
 
-    return _grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
+    return panel_grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str
     Bins are pooled over seeds; a point's area grows with the share of instances in its bin, and on the diagonal
     probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
     """
-    looks = _looks(list(dict.fromkeys(diagram.label for diagram in diagrams)))
+    looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 
     def draw(group: str, row: Sequence[Axes]) -> None:
         for ax, (scaling, name) in zip(row, _SCALINGS.items(), strict=True):
             members = [own for own in diagrams if (own.group, own.scaling) == (group, scaling)]
             _draw_reliability(ax, name, members, looks)
 
-    return _grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
+    return panel_grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
 
 
 def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], title: str) -> bytes:
@@ -196,7 +196,7 @@ def _recorded(epochs: Sequence[int], values: Sequence[float | None]) -> Points:
     return [(epoch, value) for epoch, value in pairs if value is not None and math.isfinite(value)]
 
 
-def _looks(labels: Sequence[str]) -> dict[str, Look]:
+def looks_of(labels: Sequence[str]) -> dict[str, Look]:
     """A colour per label and, once the colours are used up, another dash."""
     looks = itertools.cycle(Look(color, dash) for dash, color in itertools.product(LINE_STYLES, PALETTE))
     return dict(zip(labels, looks, strict=False))
@@ -232,7 +232,7 @@ def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
         ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center", color="0.5")
 
 
-def _grid(
+def panel_grid(
     groups: Sequence[str],
     columns: int,
     looks: dict[str, Look],
