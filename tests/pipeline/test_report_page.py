@@ -111,7 +111,7 @@ def test_a_click_sorts_numbers_up_then_down_then_back(reader):
     assert reader.sort("results", "accuracy (%)") == "descending"
     assert [float(text.split()[0]) for text in reader.column("results", 5)] == up[::-1]
     assert reader.sort("results", "accuracy (%)") is None
-    assert reader.column("results", 4) == before == ["discriminant", "supervised", "ure"]
+    assert reader.column("results", 4) == before == ["discriminant", "supervised", "ure+relu"]
 
 
 def test_a_key_sorts_too_and_what_has_no_number_stays_last(reader):
@@ -121,7 +121,7 @@ def test_a_key_sorts_too_and_what_has_no_number_stays_last(reader):
         assert reader.column("results", 11) == ["0.5", "—", "—"]
     assert reader.sort("results", "method", "Space") == "ascending"
     assert reader.page.locator("table[data-name='results'] th[aria-sort]").count() == 1
-    assert reader.column("results", 4) == ["discriminant", "supervised", "ure"]
+    assert reader.column("results", 4) == ["discriminant", "supervised", "ure+relu"]
 
 
 def test_filtering_keeps_the_rows_that_hold_every_word(reader):
