@@ -326,6 +326,9 @@ class ReportConfig(Settings):
         (),
         description="Metric column of the table; repeat for several. Default: accuracy, AP, AUROC, Macro-F1.",
     )
+    compare: Literal["paper"] | None = Field(
+        None, description="paper: the paper's cells beside ours, with the difference."
+    )
 
 
 class PipelineConfig(Settings):

@@ -13,19 +13,35 @@ from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ReportConfig
 
 Evaluation = Annotated[Path, typer.Argument(help="Evaluation directory.", show_default=False)]
+Sweeps = Annotated[
+    list[Path] | None,
+    typer.Option("--sweep", help="Results of a sweep, for its figure and windows; repeatable.", show_default=False),
+]
+Priors = Annotated[
+    list[Path] | None,
+    typer.Option("--prior", help="Directory of an estimated prior, for its figure; repeatable.", show_default=False),
+]
 
 
 @with_config(ReportConfig, complete={"metrics": metric_names})
 def command(
-    config: ReportConfig, evaluation: Evaluation, out: Out, if_exists: IfExists = "fail", json: Json = False
+    config: ReportConfig,
+    evaluation: Evaluation,
+    out: Out,
+    sweep: Sweeps = None,
+    prior: Priors = None,
+    if_exists: IfExists = "fail",
+    json: Json = False,
 ) -> None:
-    """Turn an evaluation into tables and figures. Creates a report directory.
+    """Turn an evaluation into tables, figures and one page. Creates a report directory; open its index.html.
 
     Example: ntmp report work/eval --out work/report
     """
+    from ntmp_cli.artifacts import open_artifact
     from ntmp_cli.commands.views import report_view
-    from ntmp_cli.stages.report import report
+    from ntmp_cli.stages.report import report, tables_of
 
-    made = report(config, evaluation, out, if_exists=if_exists)
+    made = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
     files = [str(out / name) for name in made.summary["files"]]
-    show({**identity(made, out), "files": files}, json, lambda console: report_view(console, files))
+    tables = [] if json else tables_of(open_artifact(evaluation), config)
+    show({**identity(made, out), "files": files}, json, lambda console: report_view(console, tables, files))

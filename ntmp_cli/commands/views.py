@@ -200,7 +200,10 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
     )
 
 
-def report_view(console: Console, files: Sequence[str]) -> None:
+def report_view(console: Console, tables: Sequence[ResultsTable], files: Sequence[str]) -> None:
+    """Every table of a report, and where its files are."""
+    for table in tables:
+        console.print(results_view(table))
     for name in files:
         console.print(Text(name), soft_wrap=True)
 
@@ -224,7 +227,7 @@ def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:
     evaluation_view(console, open_artifact(out / "evaluation", "evaluation"))
     skipped = sum(step.skipped for step in steps)
     console.print(f"{len(steps) - skipped} steps done, {skipped} unchanged")
-    console.print(Text(f"report: {out / 'report' / 'results.md'}"), soft_wrap=True)
+    console.print(Text(f"report: {out / 'report' / 'index.html'}"), soft_wrap=True)
 
 
 def plan_view(console: Console, plan: SweepPlan, finished: set[str]) -> None:
@@ -238,6 +241,8 @@ def plan_view(console: Console, plan: SweepPlan, finished: set[str]) -> None:
 
 def sweep_view(console: Console, sweep: Sweep) -> None:
     """The metric that is judged at every point, the windows, and where everything lies."""
+    from ntmp_cli.reporting.words import window_words
+
     found, tally = sweep.results.summary, sweep.tally
     metric = found["metric"]
     points = json.loads(sweep.results.file(SUMMARY).read_bytes())
@@ -255,30 +260,20 @@ def sweep_view(console: Console, sweep: Sweep) -> None:
     for left in sweep.plan.left_out:
         console.print(Text(f"left out {_coordinates(left.position)}: {left.why}"), soft_wrap=True)
     for window in found["windows"]:
-        console.print(Text(_window_line(window)), soft_wrap=True)
+        console.print(Text(window_words(window)), soft_wrap=True)
     console.print(f"{tally.trained} cells trained, {tally.kept} unchanged, {len(tally.failures)} failed")
     note = "" if found["complete"] else " (incomplete)"
     console.print(Text(f"results: {sweep.results.path}{note}"), soft_wrap=True)
-
-
-def _window_line(window: Mapping[str, Any]) -> str:
-    parts = []
-    if "window" in window:
-        inside = window["window"]
-        parts.append("window " + ("none" if inside is None else f"[{inside[0]:g}, {inside[1]:g}]"))
-    names = {"critical_ci": "critical by interval width", "critical_performance": "critical by change"}
-    parts += [f"{name} {_shown(window[key], 'none')}" for key, name in names.items() if key in window]
-    return f"{window['run']}, {window['metric']}: {', '.join(parts)}"
 
 
 def _coordinates(position: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={_shown(value)}" for key, value in position.items())
 
 
-def _shown(value: Any, nothing: str = "") -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return nothing if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:

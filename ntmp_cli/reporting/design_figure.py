@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ntmp_cli.reporting.figures import DPI, PALETTE, _saved, _style
+from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
 
 
 def inflation_figure(
@@ -25,7 +25,7 @@ def inflation_figure(
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    with _style():
+    with house_style():
         figure = Figure(figsize=(7.5, 4.2), dpi=DPI, layout="constrained")
         ax = figure.subplots()
         for (name, values), color in zip(curves.items(), PALETTE, strict=False):
@@ -47,10 +47,7 @@ def inflation_figure(
         ax.set_ylabel("variance, times that with labels")
         ax.set_title(title, loc="left", fontsize=10)
         figure.legend(loc="outside lower center", ncols=3)
-        return {
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-            "png": _saved(figure, "png", {"Software": None}),
-        }
+        return svg_and_png(figure)
 
 
 def _limits(curves: Mapping[str, Sequence[float | None]]) -> tuple[float, float]:

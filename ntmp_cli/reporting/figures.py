@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.reporting.drawing import DPI, LINE_STYLES, PALETTE, Dash, house_style, png, svg_and_png
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito (2008), told apart with every common colour vision; their yellow is too pale for lines.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-Dash = Literal["-", "--", ":", "-."]
-LINE_STYLES: tuple[Dash, ...] = ("-", "--", ":", "-.")
-
-DPI = 100
-_STYLE: Any = {
-    "svg.hashsalt": "ntmp",  # element ids are random without it
-    "text.parse_math": False,  # a title with two dollar signs is a title, not a formula
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "0.9",
-    "axes.axisbelow": True,
-    "axes.edgecolor": "0.4",
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "figure.constrained_layout.w_pad": 0.1,
-    "figure.constrained_layout.h_pad": 0.07,
-}
 
 
 @dataclass(frozen=True)
@@ -91,14 +69,14 @@ def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     Lines are means over seeds and bands one standard deviation to either side. Returns the figure as
     `svg` and `png`; nothing when there are no curves.
     """
-    looks = _looks(list(dict.fromkeys(curve.label for curve in curves)))
+    looks = looks_of(list(dict.fromkeys(curve.label for curve in curves)))
 
     def draw(group: str, row: Sequence[Axes]) -> None:
         members = [curve for curve in curves if curve.group == group]
         for ax, name in zip(row, _PANELS, strict=True):
             _draw_panel(ax, name, members, looks)
 
-    return _grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
+    return panel_grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
 
 
 @dataclass(frozen=True)
@@ -126,14 +104,14 @@ def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str
     Bins are pooled over seeds; a point's area grows with the share of instances in its bin, and on the diagonal
     probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
     """
-    looks = _looks(list(dict.fromkeys(diagram.label for diagram in diagrams)))
+    looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 
     def draw(group: str, row: Sequence[Axes]) -> None:
         for ax, (scaling, name) in zip(row, _SCALINGS.items(), strict=True):
             members = [own for own in diagrams if (own.group, own.scaling) == (group, scaling)]
             _draw_reliability(ax, name, members, looks)
 
-    return _grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
+    return panel_grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
 
 
 def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], title: str) -> bytes:
@@ -148,7 +126,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
 
     canvas, centres = _mosaic(images)
     height, width = canvas.shape[:2]
-    with _style():
+    with house_style():
         # The axes fill the figure, so that one pixel of the canvas is one pixel of the file; text
         # goes outside, and the tight box makes room for it.
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
@@ -160,7 +138,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
         ax.spines[:].set_visible(False)
         ax.grid(False)
         ax.set_title(textwrap.fill(title, 80), loc="left", fontsize=12, pad=10)
-        return _saved(figure, "png", {"Software": None}, bbox_inches="tight", pad_inches=0.12)
+        return png(figure, bbox_inches="tight", pad_inches=0.12)
 
 
 # Reliability ---------------------------------------------------------------------------------------
@@ -218,7 +196,7 @@ def _recorded(epochs: Sequence[int], values: Sequence[float | None]) -> Points:
     return [(epoch, value) for epoch, value in pairs if value is not None and math.isfinite(value)]
 
 
-def _looks(labels: Sequence[str]) -> dict[str, Look]:
+def looks_of(labels: Sequence[str]) -> dict[str, Look]:
     """A colour per label and, once the colours are used up, another dash."""
     looks = itertools.cycle(Look(color, dash) for dash, color in itertools.product(LINE_STYLES, PALETTE))
     return dict(zip(labels, looks, strict=False))
@@ -254,7 +232,7 @@ def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
         ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center", color="0.5")
 
 
-def _grid(
+def panel_grid(
     groups: Sequence[str],
     columns: int,
     looks: dict[str, Look],
@@ -272,7 +250,7 @@ def _grid(
     legend = _legend_columns(list(looks))
     heading = textwrap.fill(title, 100)
     height = 0.35 * (1 + heading.count("\n")) + row_height * len(rows) + 0.25 * math.ceil(len(looks) / legend)
-    with _style():
+    with house_style():
         figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(len(rows), columns, squeeze=False)
@@ -280,10 +258,7 @@ def _grid(
             row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
             draw(group, row)
         _draw_legend(figure, looks, legend)
-        return {
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-            "png": _saved(figure, "png", {"Software": None}),
-        }
+        return svg_and_png(figure)
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
@@ -323,23 +298,3 @@ def _mosaic(
         canvas[top : top + height + 2, left : left + width + 2] = 0.7
         canvas[top + 1 : top + 1 + height, left + 1 : left + 1 + width] = np.clip(image, 0, 1)
     return canvas, [row * step_y + (height + 1) / 2 for row in range(count)]
-
-
-# Saving --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _style() -> Iterator[None]:
-    """Our look on matplotlib's defaults, whatever the user's own matplotlibrc says."""
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def _saved(figure: Figure, kind: str, metadata: dict[str, str | None], **options: Any) -> bytes:
-    out = io.BytesIO()
-    figure.savefig(out, format=kind, metadata=metadata, **options)
-    return out.getvalue()

@@ -10,7 +10,7 @@ from scipy.special import expit
 from ntmp_cli.prior.estimate import PriorEstimates
 from ntmp_cli.prior.estimator import Floats
 from ntmp_cli.prior.resampling import Sums
-from ntmp_cli.reporting.figures import DPI, PALETTE, _saved, _style
+from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,16 +23,13 @@ def prior_figure(found: PriorEstimates, estimator: str, prior: float) -> dict[st
     from matplotlib.figure import Figure
 
     positive, negative, unlabeled = _recalibrated(found)
-    with _style():
+    with house_style():
         figure = Figure(figsize=(12, 3.8), dpi=DPI, layout="constrained")
         densities, ratio, bootstrap = figure.subplots(1, 3)
         _draw_densities(densities, positive, negative, unlabeled, prior)
         _draw_ratio(ratio, positive, unlabeled, prior)
         _draw_bootstrap(bootstrap, found, estimator, prior)
-        return {
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-            "png": _saved(figure, "png", {"Software": None}),
-        }
+        return svg_and_png(figure)
 
 
 def _recalibrated(found: PriorEstimates) -> tuple[Weighted, Weighted, Weighted]:

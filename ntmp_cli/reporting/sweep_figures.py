@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ntmp_cli.reporting.figures import DPI, PALETTE, Dash, _saved, _style
+from ntmp_cli.reporting.drawing import DPI, PALETTE, Dash, house_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str 
     rows = math.ceil(len(panels) / columns)
     heading, foot = textwrap.fill(title, 95), textwrap.fill(note, 130)
     height = 0.35 * (1 + heading.count("\n")) + 3.0 * rows + 0.6 + (0.2 * (1 + foot.count("\n")) if foot else 0)
-    with _style():
+    with house_style():
         figure = Figure(figsize=(9.0 if columns > 1 else 7.5, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -70,7 +70,7 @@ def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str 
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         _legend(figure, list(axes[: len(panels)]), foot)
-        return _both(figure)
+        return svg_and_png(figure)
 
 
 def grid_figure(
@@ -80,7 +80,7 @@ def grid_figure(
     from matplotlib.figure import Figure
 
     heading = textwrap.fill(title, 95)
-    with _style():
+    with house_style():
         height = 0.35 * (1 + heading.count("\n")) + 0.28 * len(labels) + 0.9
         figure = Figure(figsize=(9.0, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
@@ -95,7 +95,7 @@ def grid_figure(
         ax.set_yticks(range(len(labels)), [textwrap.shorten(label, 70, placeholder=" …") for label in labels])
         ax.set_ylim(len(labels) - 0.5, -0.5)
         ax.set_xlabel(f"{xlabel} (mean over seeds, 95 % interval)")
-        return _both(figure)
+        return svg_and_png(figure)
 
 
 def _draw(ax: Axes, panel: Panel, xlabel: str) -> None:
@@ -133,10 +133,3 @@ def _legend(figure: Figure, axes: Sequence[Axes], note: str) -> None:
         handles = list(entries.values())
         place: Any = {"loc": "outside lower center", "ncols": columns}
         figure.legend(handles, list(entries), title=note or None, title_fontsize=8.5, fontsize=8.5, **place)
-
-
-def _both(figure: Figure) -> dict[str, bytes]:
-    return {
-        "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-        "png": _saved(figure, "png", {"Software": None}),
-    }

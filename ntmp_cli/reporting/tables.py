@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,11 @@ from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 PERCENT = frozenset({"accuracy", "accuracy_at_prior"})
 # Methods that see the hidden labels: a ceiling to compare with, never the best of a block.
 CEILINGS = frozenset({"supervised"})
+
+
+def is_ceiling(method: str) -> bool:
+    return method.partition("+")[0] in CEILINGS
+
 
 UNDEFINED = "undefined"
 ABSENT = "—"
@@ -90,10 +96,6 @@ class _Entry:
     def seeds(self) -> int:
         return max(row["seeds"] for row in self.by_metric.values())
 
-    @property
-    def ranked(self) -> bool:
-        return self.method.partition("+")[0] not in CEILINGS
-
     def mean(self, metric: str) -> float | None:
         return self.by_metric[metric]["mean"] if metric in self.by_metric else None
 
@@ -109,6 +111,8 @@ def results_table(
     metrics: Sequence[str] = (),
     reference: str | None = None,
     comparisons: Sequence[Comparison] = (),
+    intervals: bool = False,
+    notes: Sequence[str] = (),
 ) -> Table:
     """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
 
@@ -116,17 +120,20 @@ def results_table(
     meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
     undefined seeds, and the only method of a block. With a reference, a further column holds the
     difference of the first metric's mean to the reference's; with comparisons, three more hold its
-    interval, the corrected p and the effect size.
+    interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets. `notes` are
+    further sentences of the caption.
     """
     names = list(dict.fromkeys(metrics or (row["metric"] for row in summary)))
     _check(summary, names, reference)
     blocks = _blocks(summary)
     entries = [entry for block in blocks for entry in block]
     compared = _compared(comparisons, names[0])
-    cells = tuple(_block_cells(block, names, reference, compared) for block in blocks)
+    cells = tuple(_block_cells(block, names, reference, compared, intervals=intervals) for block in blocks)
     marked = any(cell.best for block in cells for row in block for cell in row)
-    sentences = [title.rstrip("."), _setting(entries), *_legend(entries, names[0], reference, marked=marked)]
-    sentences += _statistics_legend(list(compared.values()))
+    sentences = [title.rstrip("."), setting_words([entry.first for entry in entries])]
+    sentences += ["Brackets: 95 % bootstrap interval of the mean over seeds"] if intervals else []
+    sentences += _legend(entries, names[0], reference, marked=marked)
+    sentences += [*_statistics_legend(list(compared.values())), *notes]
     columns = _columns(entries, names, reference, compared=bool(compared))
     return Table(". ".join(filter(None, sentences)) + ".", columns, cells)
 
@@ -174,15 +181,18 @@ def _blocks(summary: Sequence[SummaryRow]) -> list[list[_Entry]]:
 
 
 def _block_cells(
-    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None, compared: Compared
+    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None, compared: Compared, *, intervals: bool
 ) -> tuple[tuple[Cell, ...], ...]:
-    best = {metric: _best(block, metric) for metric in metrics}
+    best = {
+        metric: best_rows([entry.by_metric[metric] for entry in block if metric in entry.by_metric])
+        for metric in metrics
+    }
     rows = []
     for entry in block:
         cells = _label_cells(entry)
         for metric in metrics:
             row = entry.by_metric.get(metric)
-            cells.append(_metric_cell(metric, row, best=entry in best[metric]))
+            cells.append(metric_cell(metric, row, best=row in best[metric], interval=intervals))
         if reference is not None:
             cells.append(_difference_cell(metrics[0], entry, _reference_of(entry, block, reference)))
         if compared:
@@ -206,20 +216,22 @@ def _label_cells(entry: _Entry) -> list[Cell]:
 # Metrics -------------------------------------------------------------------------------------------
 
 
-def _best(block: Sequence[_Entry], metric: str) -> list[_Entry]:
-    """The entries that share the best mean of a block, as printed; none where none is to be singled out."""
-    if len(block) < 2 or metric in DESCRIPTIVE:
+def best_rows(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
+    """Of one metric in one cell: those that share the best mean, as printed; none where none is to be singled out."""
+    if len(rows) < 2 or rows[0]["metric"] in DESCRIPTIVE:
         return []
-    means = {
-        entry: float(_number(metric, mean))
-        for entry in block
-        if entry.ranked and (mean := entry.mean(metric)) is not None and not entry.by_metric[metric]["undefined"]
-    }
-    best = (min if metric in LOWER_IS_BETTER else max)(means.values(), default=None)
-    return [entry for entry, mean in means.items() if mean == best]
+    metric = rows[0]["metric"]
+    means = [
+        (float(metric_number(metric, row["mean"])), row)
+        for row in rows
+        if row["mean"] is not None and not row["undefined"] and not is_ceiling(row["method"])
+    ]
+    best = (min if metric in LOWER_IS_BETTER else max)((mean for mean, _ in means), default=None)
+    return [row for mean, row in means if mean == best]
 
 
-def _number(metric: str, value: float) -> str:
+def metric_number(metric: str, value: float) -> str:
+    """A value as it is printed: accuracy in percent, the others as fractions."""
     return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
 
 
@@ -229,18 +241,22 @@ def _metric_column(metric: str) -> Column:
     return Column(header, tuple(f"{metric}_{field}" for field in fields), numeric=True)
 
 
-def _metric_cell(metric: str, row: SummaryRow | None, *, best: bool) -> Cell:
+def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> Cell:
+    """A mean with its standard deviation and, if asked for, its interval."""
     if row is None:
         return Cell(ABSENT, (None,) * 5)
     mean, std, undefined = row["mean"], row["std"], row["undefined"]
     if mean is None:
         return Cell(UNDEFINED, (math.nan, None, undefined, None, None))
-    text = _number(metric, mean)
+    text = metric_number(metric, mean)
     if std is not None:
-        text += f" ± {_number(metric, std)}"
+        text += f" ± {metric_number(metric, std)}"
+    low, high = row.get("ci_low"), row.get("ci_high")
+    if interval and low is not None and high is not None:
+        text += f" [{metric_number(metric, low)}, {metric_number(metric, high)}]"
     if undefined:
         text += f" ({undefined} of {row['seeds']} {UNDEFINED})"
-    return Cell(text, (mean, std, undefined, row.get("ci_low"), row.get("ci_high")), best)
+    return Cell(text, (mean, std, undefined, low, high), best)
 
 
 # The reference -------------------------------------------------------------------------------------
@@ -264,11 +280,11 @@ def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Ce
     ours, theirs = entry.mean(metric), reference.mean(metric)
     if ours is None or theirs is None:
         return Cell(UNDEFINED, (math.nan,))
-    return Cell(_signed(metric, ours - theirs), (ours - theirs,))
+    return Cell(signed(metric, ours - theirs), (ours - theirs,))
 
 
-def _signed(metric: str, value: float) -> str:
-    text = _number(metric, abs(value))
+def signed(metric: str, value: float) -> str:
+    text = metric_number(metric, abs(value))
     return ("" if not float(text) else "+" if value > 0 else "−") + text
 
 
@@ -295,8 +311,8 @@ def _statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
     if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
         return [Cell(ABSENT, (None,) * count) for count in (2, 3, 4)]
     low, high = found["difference_low"], found["difference_high"]
-    interval = ABSENT if low is None or high is None else f"[{_signed(metric, low)}, {_signed(metric, high)}]"
-    fewer = f" ({_pairs(found['pairs'])})" if found["missing"] else ""
+    interval = ABSENT if low is None or high is None else f"[{signed(metric, low)}, {signed(metric, high)}]"
+    fewer = f" ({pairs_word(found['pairs'])})" if found["missing"] else ""
     cliff = f"{abs(found['cliff']):.2f}"
     sign = "" if not float(cliff) else "+" if found["cliff"] > 0 else "−"
     effect = (found["cliff"], found["cliff_low"], found["cliff_high"], found["cliff_word"])
@@ -307,22 +323,22 @@ def _statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
     ]
 
 
-def _pairs(count: int) -> str:
+def pairs_word(count: int) -> str:
     return f"{count} pair{'s' * (count != 1)}"
 
 
 # The caption ---------------------------------------------------------------------------------------
 
 
-def _setting(entries: Sequence[_Entry]) -> str:
+def setting_words(rows: Sequence[SummaryRow]) -> str:
     """What the numbers are of: seeds, (n, m) with α = m/n, and π."""
-    fewest, most = (pick(entry.seeds for entry in entries) for pick in (min, max))
+    fewest, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
     if most == 1:
         what = "Values of one seed"
     else:
         what = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
-    specs = dict.fromkeys(_spec(entry.first) for entry in entries)
-    priors = sorted({entry.first["prior"] for entry in entries})
+    specs = dict.fromkeys(_spec(row) for row in rows)
+    priors = sorted({row["prior"] for row in rows})
     return f"{what}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
 
 
@@ -330,7 +346,7 @@ def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, ma
     """What bold and Δ stand for, and who was not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
-    unranked = dict.fromkeys(entry.method for entry in entries if not entry.ranked)
+    unranked = dict.fromkeys(entry.method for entry in entries if is_ceiling(entry.method))
     if unranked:
         yield f"Not ranked, because it sees the labels: {', '.join(unranked)}"
     if reference is not None:
@@ -348,7 +364,8 @@ def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
     yield f"p: paired Wilcoxon signed-rank test, two-sided, after Holm over {over}"
     reachable = sorted({(own["pairs"], own["smallest_p"], own["smallest_p_holm"]) for own in tested}, reverse=True)
     yield "Smallest reachable p: " + ", ".join(
-        f"{alone:.3g} with {_pairs(pairs)} ({corrected:.3g} after Holm)" for pairs, alone, corrected in reachable[:3]
+        f"{alone:.3g} with {pairs_word(pairs)} ({corrected:.3g} after Holm)"
+        for pairs, alone, corrected in reachable[:3]
     )
     yield "CI: bootstrap over seeds"
     missing = [f"{own['method']} {what}" for own in compared for what in own["missing"]]
@@ -446,12 +463,28 @@ _LATEX = {
     "α": r"$\alpha$",
     "Δ": r"$\Delta$",
     "δ": r"$\delta$",
+    "×": r"$\times$",
+    "Δ_op": r"$\Delta_{\mathrm{op}}$",
+    "ᾱ": r"$\bar{\alpha}$",
+    "π̂": r"$\hat{\pi}$",
 }
+_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))
+# The longest sign first; then whatever pdflatex may not know.
+_SPECIAL = re.compile("|".join([*map(re.escape, sorted(_LATEX, key=len, reverse=True)), r"[^\x00-\x7f]"]))
 
 
 def escape_latex(text: str) -> str:
-    """`text` as literal LaTeX on one line."""
-    return "".join(_LATEX.get(char, char) for char in _one_line(text))
+    """`text` as literal LaTeX on one line, in characters that every engine knows; a rare one is named by its number."""
+    composed = unicodedata.normalize("NFC", _one_line(text))
+    return _SPECIAL.sub(lambda found: _LATEX.get(found[0]) or _letter(found[0]), composed)
+
+
+def _letter(char: str) -> str:
+    base, *marks = list(unicodedata.normalize("NFD", char))
+    if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
+        letter = f"\\{base}" if base in "ij" else base  # an accent takes the place of the dot
+        return f"{{\\{_ACCENTS[marks[0]]}{{{letter}}}}}"
+    return rf"\texttt{{U+{ord(char):04X}}}"
 
 
 def _one_line(text: str) -> str:

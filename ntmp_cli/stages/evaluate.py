@@ -31,6 +31,7 @@ from ntmp_cli.artifacts.layout import (
     RANKINGS,
     RELIABILITY,
     ROWS,
+    RUNS,
     SUMMARY,
     TEMPERATURES,
     TEST_LABELS,
@@ -92,6 +93,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
             CURVES: found.curves,
             TEMPERATURES: found.temperatures,
             RELIABILITY: found.reliability,
+            RUNS: found.runs,
         }
         for name, objects in lines.items():
             staging.add_bytes(name, json_lines(objects), rows=len(objects))
@@ -114,6 +116,7 @@ class _Found:
     curves: list[dict[str, Any]] = field(default_factory=list)
     temperatures: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
     labels: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Opened so far, by the hash of their file."""
 
@@ -137,6 +140,7 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
         }
         for by, fit in fits.items()
     ]
+    found.runs.append({**mark, **_lineage(run)})
     found.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
     history, traced = read_json_lines(run, HISTORY), scores["trace_epochs"].tolist()
     accuracy = accuracy_curve(scored.labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
@@ -149,6 +153,19 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
             "accuracy": [[epoch, value] for epoch, value in zip(traced, accuracy.tolist(), strict=True)],
         }
     )
+
+
+def _lineage(run: Artifact) -> dict[str, Any]:
+    """What a report says about a run: settings, where it came from, what it was trained on."""
+    manifest, facts = run.manifest, run.summary
+    names = ("ceiling", "mean_rate", "task", "tuples_seed", "tuples_config", "model", "encoder", "parameters", "epochs")
+    return {
+        "sha256": run.sha256,
+        "inputs": list(manifest.inputs),
+        "package_version": manifest.package_version,
+        "config": manifest.config,
+        **{name: facts.get(name) for name in (*names, "selected_epoch")},
+    }
 
 
 # Calibration ---------------------------------------------------------------------------------------

@@ -155,4 +155,6 @@ def run_pipeline(
             )
         yield Step(f"runs/{name}-{seed}", run)
     yield Step("evaluation", evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh"))
-    yield Step("report", report(study.config.report, out / "evaluation", out / "report", if_exists="refresh"))
+    priors = [out / f"prior-{seed}" for seed in study.estimates]
+    made = report(study.config.report, out / "evaluation", out / "report", priors=priors, if_exists="refresh")
+    yield Step("report", made)

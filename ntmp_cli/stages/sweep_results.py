@@ -13,7 +13,7 @@ from ntmp_cli.artifacts.layout import ROWS, SUMMARY
 from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.randomness import stream
-from ntmp_cli.reporting.figures import Dash
+from ntmp_cli.reporting.drawing import Dash
 from ntmp_cli.reporting.sweep_figures import Line, Mark, Panel, grid_figure, sweep_figure
 from ntmp_cli.stages.evaluate import run_metrics, table_csv
 from ntmp_cli.sweeps.plans import Cell, SweepPlan

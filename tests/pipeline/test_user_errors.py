@@ -302,6 +302,12 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         2,
         "eval; did you mean 'accuracy'?\nEvaluate the runs again with this metric.\n",
     ),
+    "comparison with nothing known": (reporting("--compare", "rumour"), 2, "'rumour' is not 'paper'."),
+    "sweep that is none": (
+        lambda place: ["report", place.study.evaluation, "--sweep", place.study.tuples, "--out", place.folder / "out"],
+        3,
+        "tuples: expected kind 'sweep', found 'tuples'\n",
+    ),
     "title that is no text": (
         reporting("--set", "title=[a, b]"),
         2,

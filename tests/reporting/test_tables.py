@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+import unicodedata
 from typing import Any
 
 import pytest
@@ -313,11 +314,15 @@ LATEX_TOKEN = re.compile(
     r"\\text(?P<name>backslash|asciitilde|asciicircum|less|greater|bar)\{\}"
     r"|\\(?P<escaped>[_&%#${}])"
     r"|\{(?P<grouped>[\[\]*])\}"
-    r"|(?P<maths>\$(?:\\pm|\\pi|\\alpha|\\Delta|\\delta|-)\$)"
-    r"|(?P<plain>[^\\_&%#${}~^<>|\[\]*])"
+    r"|(?P<maths>\$(?:\\pm|\\pi|\\alpha|\\Delta|\\delta|\\times|\\Delta_\{\\mathrm\{op\}\}|\\bar\{\\alpha\}|\\hat\{\\pi\}|-)\$)"
+    r"|\{\\(?P<accent>[`'^~\"rvc])\{\\?(?P<letter>[A-Za-z])\}\}"
+    r"|\\texttt\{U\+(?P<number>[0-9A-F]+)\}"
+    r"|(?P<plain>[^\\_&%#${}~^<>|\[\]*\x80-\U0010ffff])"
 )
 NAMES = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
 MATHS = {r"$\pm$": "±", r"$\pi$": "π", r"$\alpha$": "α", r"$\Delta$": "Δ", r"$\delta$": "δ", "$-$": "−"}
+MATHS |= {r"$\times$": "×", r"$\Delta_{\mathrm{op}}$": "Δ_op", r"$\bar{\alpha}$": "ᾱ", r"$\hat{\pi}$": "π̂"}
+ACCENTS = dict(zip("`'^~\"rvc", "\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", strict=True))
 
 
 def typeset(latex: str) -> str:
@@ -331,6 +336,8 @@ def typeset(latex: str) -> str:
             or MATHS.get(parts["maths"])
             or parts["escaped"]
             or parts["grouped"]
+            or (parts["accent"] and unicodedata.normalize("NFC", parts["letter"] + ACCENTS[parts["accent"]]))
+            or (parts["number"] and chr(int(parts["number"], 16)))
             or parts["plain"]
         )
         at = token.end()
@@ -341,9 +348,9 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
-@given(st.text() | st.text(alphabet="_&%#${}~^\\<>|[]*ab \n±π−δ"))
+@given(st.text() | st.text(alphabet="_&%#${}~^\\<>|[]*ab \n±π−δéïçα\u0304\u0302中Δop"))
 def test_latex_escapes_every_special_character(text: str) -> None:
-    assert typeset(escape_latex(text)) == one_line(text).replace("—", "---")
+    assert typeset(escape_latex(text)) == unicodedata.normalize("NFC", one_line(text)).replace("—", "---")
 
 
 def test_terminal_table_shows_text_literally_and_best_in_bold() -> None:

@@ -1,0 +1,60 @@
+"""One metric as a grid: a row per tuples, prior and data set, a column per method, the best of each row in bold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.summary import Cell as DataCell
+from ntmp_cli.evaluation.summary import SummaryRow, cell_of
+from ntmp_cli.reporting.tables import PERCENT, Cell, Column, Table, best_rows, is_ceiling, metric_cell, setting_words
+
+
+def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes: Sequence[str] = ()) -> Table:
+    """Means with their spread; rows of equal tuples and prior form a block, as in the paper."""
+    rows = [row for row in summary if row["metric"] == metric]
+    entries = sorted({_entry(row) for row in rows}, key=lambda entry: (is_ceiling(entry.method), entry))
+    by_cell: dict[DataCell, dict[Entry, SummaryRow]] = {}
+    for row in rows:
+        by_cell.setdefault(cell_of(row), {})[_entry(row)] = row
+    blocks: dict[tuple[str, float], list[tuple[Cell, ...]]] = {}
+    for cell in sorted(by_cell, key=_paper_order):
+        best = {_entry(row) for row in best_rows(list(by_cell[cell].values()))}
+        line = [metric_cell(metric, by_cell[cell].get(entry), best=entry in best) for entry in entries]
+        blocks.setdefault((cell.tuples, cell.prior), []).append((*_labels(cell), *line))
+    unit = " (%)" if metric in PERCENT else ""
+    marked = any(cell.best for block in blocks.values() for row in block for cell in row)
+    ceilings = dict.fromkeys(entry.method for entry in entries if is_ceiling(entry.method))
+    sentences = [
+        f"{title.rstrip('.')}: {metric}{unit} on the test split",
+        setting_words(rows),
+        *(["Bold: best mean of each row"] if marked else []),
+        *([f"Not ranked, because it sees the labels: {', '.join(ceilings)}"] if ceilings else []),
+        *notes,
+    ]
+    fields = ("mean", "std", "undefined", "ci_low", "ci_high")
+    columns = (
+        Column("tuples", ("tuples", "n", "m")),
+        Column("π", ("prior",), numeric=True),
+        Column("dataset", ("dataset",)),
+        *(Column(str(entry), tuple(f"{entry} {field}" for field in fields), numeric=True) for entry in entries),
+    )
+    return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
+
+
+def _entry(row: SummaryRow) -> Entry:
+    return Entry(row["method"], row["variant"])
+
+
+def _labels(cell: DataCell) -> list[Cell]:
+    return [
+        Cell(cell.tuples, (cell.tuples, cell.n, cell.m)),
+        Cell(f"{cell.prior:g}", (cell.prior,)),
+        Cell(cell.dataset, (cell.dataset,)),
+    ]
+
+
+def _paper_order(cell: DataCell) -> tuple[float, float, str, float, str]:
+    """Tuples, then priors, then data sets; mixed specs last."""
+    n, m = (float("inf") if count is None else count for count in (cell.n, cell.m))
+    return n, m, cell.tuples, cell.prior, cell.dataset

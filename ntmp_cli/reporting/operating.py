@@ -1,0 +1,70 @@
+"""Where a study operates: the gap between rate and prior, the mean rate and the strata, for captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SHOWN_STRATA = 6
+SHOWN_POINTS = 12
+
+
+@dataclass(frozen=True)
+class Operating:
+    """One training: the spec of its tuples, the prior of U, the one it was told, mean rate, strata (n, m, tuples)."""
+
+    tuples: str
+    prior: float
+    told_prior: float
+    mean_rate: float
+    strata: tuple[tuple[int, int, int], ...]
+
+    @property
+    def gap(self) -> float:
+        """Δ_op = |ᾱ − π̂|."""
+        return abs(self.mean_rate - self.told_prior)
+
+
+def operating_of(run: Mapping[str, Any]) -> Operating:
+    strata = tuple((n, m, count) for n, m, count in run["task"]["strata"])
+    return Operating(run["tuples"], run["prior"], run["config"]["prior"], run["mean_rate"], strata)
+
+
+def operating_words(runs: Sequence[Operating]) -> list[str]:
+    """Sentences for a caption: Δ_op of every design (mean over its runs), and mixed tuples by their strata."""
+    return [*_gaps(runs), *_mixtures(runs)]
+
+
+def _gaps(runs: Sequence[Operating]) -> Iterator[str]:
+    designs: dict[tuple[str, float], list[float]] = {}
+    for run in runs:
+        designs.setdefault((run.tuples, run.prior), []).append(run.gap)
+    parts = []
+    for (tuples, prior), gaps in list(designs.items())[:SHOWN_POINTS]:
+        spread = "" if max(gaps) - min(gaps) < 5e-5 else f" ({min(gaps):.4f} to {max(gaps):.4f})"
+        parts.append(f"{sum(gaps) / len(gaps):.4f}{spread} for {tuples} at π = {prior:g}")
+    if parts:
+        more = f" and {len(designs) - SHOWN_POINTS} more" if len(designs) > SHOWN_POINTS else ""
+        yield f"Operating gap Δ_op = |ᾱ − π̂|: {', '.join(parts)}{more}"
+
+
+def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:
+    """Stratum sizes, because they decide what the gap means; over runs that differ, from the fewest to the most."""
+    specs: dict[str, list[Operating]] = {}
+    for run in runs:
+        specs.setdefault(run.tuples, []).append(run)
+    for tuples, members in specs.items():
+        sizes: dict[tuple[int, int], list[int]] = {}
+        for n, m, count in (stratum for run in members for stratum in run.strata):
+            sizes.setdefault((n, m), []).append(count)
+        largest = sorted(sizes, key=lambda stratum: (-max(sizes[stratum]), stratum))
+        shown = [f"({n}, {m}) × {_range(sizes[n, m])}" for n, m in largest[:SHOWN_STRATA]]
+        more = f" and {len(sizes) - SHOWN_STRATA} more strata" if len(sizes) > SHOWN_STRATA else ""
+        rates = sorted(run.mean_rate for run in members)
+        rate = f"{rates[0]:.4f}" if rates[-1] - rates[0] < 5e-5 else f"{rates[0]:.4f} to {rates[-1]:.4f}"
+        yield f"Tuples {tuples}: ᾱ = {rate}, {', '.join(shown)}{more}"
+
+
+def _range(counts: Sequence[int]) -> str:
+    return f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"

@@ -1,0 +1,122 @@
+"""A whole report as one HTML page that needs nothing beside it: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ntmp_cli.reporting.tables import Cell, Table, to_latex
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table under its heading; `name` is unique on the page."""
+
+    name: str
+    heading: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure under its heading, with its caption and further lines about it."""
+
+    name: str
+    heading: str
+    caption: str
+    svg: bytes
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class PageWords:
+    """Paragraphs under a heading that opens on a click."""
+
+    heading: str
+    paragraphs: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """A run: a line about it, what was found, its settings, and where it came from (name to SHA-256)."""
+
+    name: str
+    about: str
+    facts: Mapping[str, str]
+    settings: Mapping[str, Any]
+    tuples_settings: Mapping[str, Any]
+    lineage: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that a page shows, in its order."""
+
+    title: str
+    summary: Sequence[str]
+    words: Sequence[PageWords]
+    tables: Sequence[PageTable]
+    figures: Sequence[PageFigure]
+    runs: Sequence[PageRun]
+    lineage: Mapping[str, str]
+    version: str
+
+
+def render_page(page: Page) -> bytes:
+    """The page as UTF-8: text from outside is escaped, and a content policy forbids whatever is not in the file."""
+    style, script = _own("page.css"), _own("page.js")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    html = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(page=page, style=Markup(style), script=Markup(script), policy=policy)
+    )
+    return html.encode("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ntmp_cli.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"data_uri": _data_uri, "sort_key": _sort_key, "latex": to_latex, "setting": _setting}
+    return environment
+
+
+def _own(name: str) -> str:
+    return files("ntmp_cli.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _data_uri(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+
+def _sort_key(cell: Cell) -> str:
+    """What a numeric column is sorted by; empty where there is no number, which goes last."""
+    number = cell.number
+    return "" if number is None or number != number else repr(number)
+
+
+def _setting(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

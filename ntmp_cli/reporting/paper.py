@@ -1,0 +1,134 @@
+"""The paper's cells beside ours: matched by data set, (n, m), prior, method and metric, with the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.summary import Cell as DataCell
+from ntmp_cli.evaluation.summary import SummaryRow, cell_of
+from ntmp_cli.reporting.tables import PERCENT, Cell, Column, Table, metric_cell, metric_number, signed
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """One number of the paper, as a fraction. What the paper does not say about its setting is None and matches all."""
+
+    dataset: str
+    method: str
+    metric: str
+    mean: float
+    std: float | None
+    n: int | None = None
+    m: int | None = None
+    prior: float | None = None
+    gap: float | None = None
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What the rows of a summary do not say about a cell's runs: operating gap, and whether the encoder is frozen."""
+
+    gap: float
+    frozen: bool
+
+
+@cache
+def paper_cells() -> tuple[PaperCell, ...]:
+    """Every number of the paper's result tables."""
+    text = files("ntmp_cli.reporting").joinpath("paper_cells.yaml").read_text(encoding="utf-8")
+    return tuple(_cells(yaml.safe_load(text)))
+
+
+def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
+    accuracy = document["accuracy"]
+    for cell in accuracy["cells"]:
+        place = {key: cell[key] for key in ("dataset", "n", "m", "prior")}
+        for method, (mean, std) in zip(accuracy["methods"], cell["values"], strict=True):
+            yield PaperCell(**place, method=method, metric="accuracy", mean=mean / 100, std=std / 100)
+    for name in ("frozen_encoder", "operating_gap"):
+        dataset = document[name]["dataset"]
+        for cell in document[name]["cells"]:
+            numbers = {key: value for key, value in cell.items() if isinstance(value, list)}
+            for metric, (mean, std) in numbers.items():
+                yield PaperCell(
+                    dataset, cell["method"], metric, mean, std, gap=cell.get("gap"), frozen=name == "frozen_encoder"
+                )
+
+
+def matches(cell: PaperCell, row: SummaryRow, ours: Ours | None) -> bool:
+    """Whether the paper's cell is about what our row is about, as far as the paper says."""
+    named = (row["dataset"], row["method"], row["metric"]) == (cell.dataset, cell.method, cell.metric)
+    if not named or row["tuples"] != f"{row['n']}:{row['m']}":  # mixtures, or tuples made with other settings
+        return False
+    if cell.n is not None:
+        return (row["n"], row["m"], row["prior"]) == (cell.n, cell.m, cell.prior)
+    if ours is None:
+        return False
+    return ours.frozen if cell.frozen else not ours.frozen and cell.gap == round(ours.gap, 2)
+
+
+def beside_the_paper(
+    summary: Sequence[SummaryRow], facts: Mapping[tuple[DataCell, Entry], Ours], *, title: str
+) -> Table:
+    """A row per cell that both have: ours, the paper's, the difference. Blocks are data set, tuples and prior."""
+    blocks: dict[DataCell, list[tuple[Cell, ...]]] = {}
+    unsaid = False
+    for row in summary:
+        cell, entry = cell_of(row), Entry(row["method"], row["variant"])
+        for theirs in paper_cells():
+            if matches(theirs, row, facts.get((cell, entry))):
+                blocks.setdefault(cell, []).append(_line(row, entry, theirs))
+                unsaid = unsaid or theirs.n is None
+    if not blocks:
+        known = sorted({cell.dataset for cell in paper_cells()})
+        raise UsageError(
+            "--compare paper: no cell of this evaluation is in the paper",
+            hint=f"The paper has {', '.join(known)}, tuples 3:1, 5:2, 7:2 and priors 0.2, 0.5, 0.8; or leave it out.",
+        )
+    sentences = [
+        f"{title.rstrip('.')}: beside the paper",
+        "Mean ± standard deviation; difference: ours minus the paper's, in percentage points for accuracy",
+        "The paper's single runs are not known, so no difference is tested",
+    ]
+    if unsaid:
+        sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")
+    columns = (
+        Column("dataset", ("dataset",)),
+        Column("tuples", ("tuples", "n", "m")),
+        Column("π", ("prior",), numeric=True),
+        Column("method", ("method", "variant")),
+        Column("metric", ("metric",)),
+        Column("seeds", ("seeds",), numeric=True),
+        Column("ours", ("mean", "std", "undefined", "ci_low", "ci_high"), numeric=True),
+        Column("paper", ("paper_mean", "paper_std"), numeric=True),
+        Column("difference", ("difference",), numeric=True),
+    )
+    return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
+
+
+def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
+    metric, mean = row["metric"], row["mean"]
+    spread = "" if theirs.std is None else f" ± {metric_number(metric, theirs.std)}"
+    unit = " (%)" if metric in PERCENT else ""
+    return (
+        Cell(row["dataset"], (row["dataset"],)),
+        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        Cell(f"{row['prior']:g}", (row["prior"],)),
+        Cell(str(entry), tuple(entry)),
+        Cell(metric + unit, (metric,)),
+        Cell(str(row["seeds"]), (row["seeds"],)),
+        metric_cell(metric, row, best=False),
+        Cell(metric_number(metric, theirs.mean) + spread, (theirs.mean, theirs.std)),
+        Cell("undefined", (float("nan"),))
+        if mean is None
+        else Cell(signed(metric, mean - theirs.mean), (mean - theirs.mean,)),
+    )

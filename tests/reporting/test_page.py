@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from some_rows import group
+
+from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, PageWords, render_page
+from ntmp_cli.reporting.tables import results_table
+
+HOSTILE = "</textarea></title></style><script>alert('x')</script><img src=x onerror=alert(1)>\" onclick=\"alert(2)"
+
+
+def page(text: str) -> bytes:
+    rows = [group("a", 0.9, dataset=text), group(text, 0.8, dataset=text, variant=f"v{text}")]
+    return render_page(
+        Page(
+            title=text,
+            summary=[text],
+            words=[PageWords(text, [text])],
+            tables=[PageTable("results", text, results_table(rows, title=text))],
+            figures=[PageFigure("curves", text, text, b"<svg/>", [text])],
+            runs=[PageRun(text, text, {text: text}, {text: text}, {text: [text]}, {text: text})],
+            lineage={text: text},
+            version="0",
+        )
+    )
+
+
+class Structure(HTMLParser):
+    """Every tag with the names of its attributes, in order."""
+
+    def __init__(self, document: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, ...]] = []
+        self.feed(document.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, *(name for name, _ in attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append((f"/{tag}",))
+
+
+def tags(document: bytes) -> list[tuple[str, ...]]:
+    return Structure(document).tags
+
+
+PLAIN = tags(page("digits"))
+
+
+def test_text_from_outside_is_text() -> None:
+    document = page(HOSTILE)
+    assert document.count(b"<script>") == document.count(b"</script>") == 1
+    assert b"<img src=x" not in document
+    assert html.escape(HOSTILE, quote=False)[:20].encode() in document
+    assert tags(document) == PLAIN
+
+
+@settings(max_examples=40)
+@given(st.text(alphabet=st.characters(exclude_categories=("Cs",))))
+def test_no_text_changes_the_structure_of_the_page(text: str) -> None:
+    assert tags(page(text)) == PLAIN
+
+
+def test_nothing_refers_to_anything_outside() -> None:
+    document = page("digits").decode()
+    assert not re.findall(r"https?:", document)
+    assert re.findall(r"\b(?:src|href)=\"([^\"]{0,5})", document) == [
+        "#summ",
+        "#tabl",
+        "#figu",
+        "#runs",
+        "#line",
+        "data:",
+    ]
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', document)
+    assert policy
+    assert html.unescape(policy[1]).startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+
+
+def test_the_same_values_give_the_same_bytes() -> None:
+    assert page("digits") == page("digits")

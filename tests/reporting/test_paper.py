@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from some_rows import group
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.metrics import metrics
+from ntmp_cli.evaluation.summary import cell_of
+from ntmp_cli.learning.method import methods
+from ntmp_cli.reporting.paper import Ours, beside_the_paper, matches, paper_cells
+
+
+def test_the_cells_of_the_paper_are_complete_and_fractions() -> None:
+    cells = paper_cells()
+    assert Counter(cell.metric for cell in cells) == {
+        **{"accuracy": 3 * 3 * 4 * 7, "ap": 6 + 4, "auroc": 6 + 4, "best_f1": 6},
+        **{"ece_scaled_labels": 4, "brier_scaled_labels": 4},
+    }
+    assert len(set(cells)) == len(cells)
+    assert all(0 <= cell.mean <= 1 and (cell.std is None or 0 <= cell.std < 0.4) for cell in cells)
+
+
+def test_the_paper_is_named_in_our_words() -> None:
+    assert {cell.metric for cell in paper_cells()} <= set(metrics.names())
+    assert {cell.method.partition("+")[0] for cell in paper_cells()} <= set(methods.names())
+    assert {cell.dataset for cell in paper_cells()} == {"mnist", "fashion-mnist", "cifar10", "svhn"}
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "mean"),
+    [
+        ("ure+relu", {"dataset": "mnist", "n": 3, "m": 1, "prior": 0.5}, 0.9887),
+        ("ure", {"dataset": "svhn", "n": 7, "m": 2, "prior": 0.5}, 0.8696),
+        ("kmeans++", {"dataset": "cifar10", "n": 5, "m": 2, "prior": 0.8}, 0.5271),
+    ],
+)
+def test_accuracy_is_found_by_data_set_tuples_prior_and_method(method: str, place: Any, mean: float) -> None:
+    ours = group(method, mean + 0.01, **place)
+    (line,) = beside_the_paper([ours], {}, title="Study").rows
+    shown = dict(zip(("ours", "paper", "difference"), (cell.text for cell in line[-3:]), strict=True))
+    assert shown["ours"] == f"{100 * mean + 1:.2f} ± 1.00"
+    assert shown["paper"].startswith(f"{100 * mean:.2f} ± ")
+    assert shown["difference"] == "+1.00"
+    assert line[-1].number == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prior": 0.4},
+        {"dataset": "digits"},
+        {"n": 4},
+        {"tuples": "3:1 [count_noise=0.1]"},
+        {"method": "count"},
+        {"metric": "accuracy_at_prior"},
+    ],
+)
+def test_other_settings_are_not_set_beside_the_paper(changes: dict[str, Any]) -> None:
+    ours = group("ure", 0.9)
+    ours.update(changes)  # type: ignore[typeddict-item]
+    assert not any(matches(cell, ours, Ours(0.0, False)) for cell in paper_cells())
+
+
+def test_calibration_is_matched_by_the_gap_and_the_small_table_by_the_frozen_encoder() -> None:
+    calibrated = group("ure", 0.4, "ap", dataset="fashion-mnist", prior=7 / 12)
+    small = group("ure", 0.9, "ap")
+    facts = {
+        (cell_of(calibrated), Entry("ure", "")): Ours(0.25, False),
+        (cell_of(small), Entry("ure", "")): Ours(1 / 6, True),
+    }
+    table = beside_the_paper([calibrated, small], facts, title="Study")
+    assert [row[-2].text for row in table.rows] == ["0.3600 ± 0.0330", "0.9200 ± 0.0100"]
+    assert [row[-1].text for row in table.rows] == ["+0.0400", "−0.0200"]
+    assert "names the gap or the encoder, but not (n, m) and π" in table.caption
+    assert "no difference is tested" in table.caption
+
+
+def test_a_study_of_something_else_is_told_what_the_paper_has() -> None:
+    with pytest.raises(UsageError, match="--compare paper: no cell of this evaluation is in the paper") as error:
+        beside_the_paper([group("ure", 0.9, dataset="digits")], {}, title="Study")
+    assert "fashion-mnist" in (error.value.hint or "")
