@@ -180,3 +180,11 @@ def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_d
     assert "0 steps done" in again.out
     table = (tmp_path / "study" / "report" / "results.md").read_text()
     assert "estimated" in table  # both seeds of a method whose prior was estimated are one row
+
+
+def test_a_report_shows_how_the_prior_was_found(gaussian, study, ntmp_done, tmp_path):
+    _, out, told = gaussian
+    ntmp_done("report", study.evaluation, "--prior", out, "--out", tmp_path / "r")
+    assert (tmp_path / "r" / "prior-1.svg").read_bytes() == (out / "prior.svg").read_bytes()
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert f"Class prior {told['prior']:.4f} by em-affine, 95% interval" in page
