@@ -27,7 +27,8 @@ class Operating:
 
 
 def operating_of(run: Mapping[str, Any]) -> Operating:
-    strata = tuple((n, m, count) for n, m, count in run["task"]["strata"])
+    # Runs of earlier versions do not say their strata.
+    strata = tuple((n, m, count) for n, m, count in (run["task"] or {"strata": ()})["strata"])
     return Operating(run["tuples"], run["prior"], run["config"]["prior"], run["mean_rate"], strata)
 
 
@@ -63,7 +64,7 @@ def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:
         more = f" and {len(sizes) - SHOWN_STRATA} more strata" if len(sizes) > SHOWN_STRATA else ""
         rates = sorted(run.mean_rate for run in members)
         rate = f"{rates[0]:.4f}" if rates[-1] - rates[0] < 5e-5 else f"{rates[0]:.4f} to {rates[-1]:.4f}"
-        yield f"Tuples {tuples}: ᾱ = {rate}, {', '.join(shown)}{more}"
+        yield ", ".join([f"Tuples {tuples}: ᾱ = {rate}", *shown]) + more
 
 
 def _range(counts: Sequence[int]) -> str:

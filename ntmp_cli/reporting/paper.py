@@ -89,10 +89,11 @@ def beside_the_paper(
                 blocks.setdefault(cell, []).append(_line(row, entry, theirs))
                 unsaid = unsaid or theirs.n is None
     if not blocks:
-        known = sorted({cell.dataset for cell in paper_cells()})
+        known, methods = (sorted({getattr(cell, name) for cell in paper_cells()}) for name in ("dataset", "method"))
         raise UsageError(
             "--compare paper: no cell of this evaluation is in the paper",
-            hint=f"The paper has {', '.join(known)}, tuples 3:1, 5:2, 7:2 and priors 0.2, 0.5, 0.8; or leave it out.",
+            hint=f"The paper has {', '.join(known)}, tuples 3:1, 5:2, 7:2, priors 0.2, 0.5, 0.8 and the methods "
+            f"{', '.join(methods)}; or leave it out.",
         )
     sentences = [
         f"{title.rstrip('.')}: beside the paper",

@@ -319,8 +319,8 @@ def _page_run(run: dict[str, Any]) -> PageRun:
         "epoch kept": f"{run['selected_epoch']} of {run['epochs']}",
         "mean rate ᾱ": f"{run['mean_rate']:.4f}",
         "prior π": f"{run['prior']:g}" + ("" if told == run["prior"] else f", told {told:.4f}"),
-        "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in run["task"]["strata"]),
-        "unlabeled": f"{run['task']['unlabeled']:,}",
+        "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in operating_of(run).strata) or "not recorded",
+        "unlabeled": f"{run['task']['unlabeled']:,}" if run["task"] else "not recorded",
         "written by": f"ntmp {run['package_version']}",
     }
     lineage = {"this run": run["sha256"], **{entry["kind"]: entry["sha256"] for entry in run["inputs"]}}

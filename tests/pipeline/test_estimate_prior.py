@@ -190,3 +190,11 @@ def test_a_sweep_of_priors_goes_out_from_the_estimate(gaussian, ntmp, ntmp_done,
     ended = ntmp(*sweep, "--out", tmp_path / "sweep")
     assert ended.code == 2
     assert "--prior-from: needs --tuples" in ended.err
+
+
+def test_a_report_shows_how_the_prior_was_found(gaussian, study, ntmp_done, tmp_path):
+    _, out, told = gaussian
+    ntmp_done("report", study.evaluation, "--prior", out, "--out", tmp_path / "r")
+    assert (tmp_path / "r" / "prior-1.svg").read_bytes() == (out / "prior.svg").read_bytes()
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert f"Class prior {told['prior']:.4f} by em-affine, 95% interval" in page

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.artifacts import open_artifact, sole_user
+from ntmp_cli.reporting.words import window_words
 
 TINY = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "train.model=linear", "train.select=last")
 SMALL = tuple(word for value in (*TINY, "train.epochs=2") for word in ("--set", value))
@@ -245,3 +246,14 @@ def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, tmp_pa
     settings = ("--prior", 0.5, "--method", "ure", "--model", "linear", "--select", "last", "--epochs", 150)
     ntmp_done("train", "--tuples", out / "tuples" / "seed=0", *settings, "--out", tmp_path / "alone")
     assert open_artifact(tmp_path / "alone").sha256 == open_artifact(out / "cells" / "epochs=150,seed=0").sha256
+
+
+def test_a_report_shows_the_figure_and_the_windows_of_a_sweep(swept, study, ntmp_done, tmp_path):
+    results = open_artifact(swept / "results", "sweep")
+    ntmp_done("report", study.evaluation, "--sweep", swept / "results", "--out", tmp_path / "r")
+    assert (tmp_path / "r" / "sweep-1.svg").read_bytes() == results.file("sweep.svg").read_bytes()
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert "Sweep of prior: 4 of 4 trainings, judged by" in page
+    assert window_words(results.summary["windows"][0]) in page
+    assert results.sha256 in page
+    assert [entry["kind"] for entry in open_artifact(tmp_path / "r").manifest.inputs] == ["evaluation", "sweep"]

@@ -302,7 +302,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         2,
         "eval; did you mean 'accuracy'?\nEvaluate the runs again with this metric.\n",
     ),
-    "comparison with nothing known": (reporting("--compare", "rumour"), 2, "'rumour' is not 'paper'."),
+    "comparison with nothing known": (reporting("--compare", "rumour"), 2, "'rumour' is not one of 'paper'."),
     "sweep that is none": (
         lambda place: ["report", place.study.evaluation, "--sweep", place.study.tuples, "--out", place.folder / "out"],
         3,

@@ -7,7 +7,7 @@ from some_rows import group
 
 from ntmp_cli.reporting import tables
 from ntmp_cli.reporting.grid import metric_grid
-from ntmp_cli.reporting.operating import Operating, operating_words
+from ntmp_cli.reporting.operating import Operating, operating_of, operating_words
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 
 ROWS = [
@@ -87,3 +87,10 @@ def test_metrics_are_drawn_against_the_prior_only_where_there_are_several() -> N
     assert metrics_against_prior([*several, *alone], title="Study") == images
     assert metrics_against_prior(alone, title="Study") == {}
     assert metrics_against_prior([group("a", 0.9, prior=p) for p in (0.2, 0.5)], title="Study") == {}
+
+
+def test_runs_that_do_not_say_their_strata_have_a_gap_all_the_same() -> None:
+    run = {"tuples": "3:1", "prior": 0.5, "config": {"prior": 0.5}, "mean_rate": 1 / 3, "task": None}
+    gap, tuples = operating_words([operating_of(run)])
+    assert "0.1667 for 3:1" in gap
+    assert tuples == "Tuples 3:1: ᾱ = 0.3333"
