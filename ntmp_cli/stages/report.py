@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ntmp_cli import __version__
 from ntmp_cli.artifacts import (
     Artifact,
     IfExists,
@@ -94,7 +95,7 @@ def report(
             figures=figures,
             runs=[_page_run(run) for run in found.runs],
             lineage=_lineage([evaluation, *extras]),
-            version=evaluation.manifest.package_version,
+            version=__version__,
         )
         staging.add_bytes(PAGE, render_page(page))
         written = [f"{name}.{kind}" for name in tables for kind in ("md", "csv", "tex")]
