@@ -218,7 +218,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         "error: /nowhere/c.yaml: cannot read the configuration (No such file or directory)\n",
     ),
     # train
-    "prior not given": (training(), 2, "error: configuration: prior: required, but not given (--prior)\n"),
+    "prior not given": (training(), 2, "error: configuration: prior: required, but not given (--prior X, or --prior-from DIR"),
     "unknown method": (
         training("--prior", 0.5, "--method", "urr"),
         2,
@@ -333,7 +333,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "study without a prior": (
         studying("runs: {a: {}}\n"),
         2,
-        "s.yaml: train with runs.a: prior: required, but not given (--prior)",
+        "s.yaml: train with runs.a: prior: required, but not given (--prior X, or --prior-from DIR",
     ),
     "study with a seed of its own": (
         studying("make_tuples: {prior: 0.5, seed: 3}\nruns: {a: {}}\n"),
