@@ -13,6 +13,7 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.commands import (
+    audit,
     design,
     estimate_prior,
     evaluate,
@@ -42,6 +43,7 @@ app.command("make-tuples")(make_tuples.command)
 app.command("import-tuples")(import_tuples.command)
 app.command("inspect")(inspect.command)
 app.command("design")(design.command)
+app.command("audit")(audit.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("predict")(predict.command)

@@ -19,28 +19,28 @@ FEWEST_TUPLES = 50
 
 
 def tuple_shift(run: Artifact) -> float:
-    """logit π − logit ᾱ: what scores of a run at its prior exceed those at the rate of its tuples by (SPEC section 4)."""
+    """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples (SPEC section 4)."""
     facts = run.summary
     # Runs of earlier versions know the mean rate only, which differs where tuples differ in length.
     rate = min(max(facts.get("tuple_rate", facts["mean_rate"]), 0.01), 0.99)
     return float(logit(run.manifest.config["prior"]) - logit(rate))
 
 
-def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]]) -> Temperature:
-    """T by the counts of the run's held-out tuples (SPEC section 8)."""
+def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]], noise: float | None = None) -> Temperature:
+    """T by the counts of the run's held-out tuples (SPEC section 8), wrong at the rate that the run was told of."""
     if "heldout_tuples" not in scores:
         return Temperature(math.nan, "no held-out data")
     inside = scores["heldout_tuples"].astype(np.float64)
     refuse_nan(inside)
-    noise = run.manifest.config.get("count_noise", 0.0)
+    noise = run.manifest.config.get("count_noise", 0.0) if noise is None else noise
     return temperature_by_counts(inside, scores["heldout_sizes"], scores["heldout_counts"], tuple_shift(run), noise)
 
 
-def usable_temperature(run: Artifact) -> Temperature:
+def usable_temperature(run: Artifact, noise: float | None = None) -> Temperature:
     """The same, but T = 1 where held-out counts cannot tell; `fit` says why."""
     scores = read_all_scores(run)
     tuples = len(scores.get("heldout_sizes", ()))
     if 0 < tuples < FEWEST_TUPLES:
-        return Temperature(1.0, f"only {tuples} held-out tuples")
-    found = counts_temperature(run, scores)
+        return Temperature(1.0, "too few held-out tuples")
+    found = counts_temperature(run, scores, noise)
     return found if found.fit == "fitted" else Temperature(1.0, found.fit)

@@ -51,7 +51,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
         **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
         **{"rows": 119, "positive": int(found["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
-        **{"temperature": 1.0, "calibration": "only 5 held-out tuples"},
+        **{"temperature": 1.0, "calibration": "too few held-out tuples"},
     }
 
 
