@@ -17,6 +17,7 @@ from ntmp_cli.commands import (
     design,
     estimate_prior,
     evaluate,
+    export,
     import_tuples,
     inspect,
     list_things,
@@ -47,6 +48,7 @@ app.command("audit")(audit.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("predict")(predict.command)
+app.command("export")(export.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)

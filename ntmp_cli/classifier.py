@@ -362,8 +362,9 @@ def _trained(config: TrainConfig, data: _Data) -> tuple[Scorer, list[dict[str, A
         raise UsageError(f"method {config.method} with these settings needs a teacher", hint="Use `ntmp train`.")
     parts = PartedData([data.chunks(config, method.batch)])
     heldout = None if data.heldout is None else data.asked
-    asked = data.asked if method.oriented_by_data() else None
-    job = Job(config, method, scorer, parts, heldout, torch.empty(0), torch.device("cpu"), _Unkept(), asked=asked)
+    # Data are asked for the side after every epoch: a few steps on small data may not be enough for the risk to lead.
+    place, store = torch.device("cpu"), _Unkept()
+    job = Job(config, method, scorer, parts, heldout, torch.empty(0), place, store, asked=data.asked)
     outcome = Outcome()
     history = [dict(record.fields) for record in train_epochs(job, outcome)]
     scorer.load_state_dict(outcome.weights)

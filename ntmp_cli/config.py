@@ -306,6 +306,12 @@ class DesignConfig(Settings):
         return _quoted_specs(value)
 
 
+class ExportConfig(Settings):
+    """Write a run for programs without ntmp."""
+
+    format: Literal["onnx", "torchscript"] = Field("onnx", description="Kind of file.")
+
+
 class AuditConfig(Settings):
     """Do tuples look as their owner thinks: before training, and in the eyes of a run?"""
 

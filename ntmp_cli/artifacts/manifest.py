@@ -28,6 +28,7 @@ KINDS = {
     "design": "ntmp design",
     "sweep": "ntmp sweep",
     "audit": "ntmp audit",
+    "export": "ntmp export",
 }
 
 

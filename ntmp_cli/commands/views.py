@@ -237,6 +237,21 @@ def audit_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> 
         console.print(Text(f"page: {out / 'audit.md'}"), soft_wrap=True)
 
 
+def export_view(console: Console, made: Artifact) -> None:
+    """The file, what goes in and what comes out."""
+    facts = made.summary
+    shape = "×".join("rows" if size is None else str(size) for size in facts["input"]["shape"])
+    _pairs(
+        console,
+        {
+            "file": made.path / facts["file"],
+            "input": f"{facts['input']['name']}: {shape} {facts['input']['dtype']}",
+            "outputs": facts["outputs"],
+            "prior": f"{facts['prior']:g}, temperature {facts['temperature']:.3g}",
+        },
+    )
+
+
 def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:
     """The table of the study and where its report lies."""
     evaluation_view(console, open_artifact(out / "evaluation", "evaluation"))
