@@ -13,9 +13,11 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.commands import (
+    audit,
     design,
     estimate_prior,
     evaluate,
+    export,
     import_tuples,
     inspect,
     list_things,
@@ -42,9 +44,11 @@ app.command("make-tuples")(make_tuples.command)
 app.command("import-tuples")(import_tuples.command)
 app.command("inspect")(inspect.command)
 app.command("design")(design.command)
+app.command("audit")(audit.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("predict")(predict.command)
+app.command("export")(export.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run_pipeline.command)

@@ -306,6 +306,42 @@ class DesignConfig(Settings):
         return _quoted_specs(value)
 
 
+class ExportConfig(Settings):
+    """Write a run for programs without ntmp."""
+
+    format: Literal["onnx", "torchscript"] = Field("onnx", description="Kind of file.")
+
+
+class AuditConfig(Settings):
+    """Do tuples look as their owner thinks: before training, and in the eyes of a run?"""
+
+    prior: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Class prior π of the unlabeled pool. Default: the run's, or that of simulated tuples.",
+    )
+    folds: int = Field(
+        2,
+        ge=2,
+        description="Parts of the training tuples, each judged by a network of the others: a network that has "
+        "seen a wrong count believes it.",
+    )
+    epochs: int = Field(6, ge=1, description="Passes of these networks over their parts.")
+    flag_above: float = Field(
+        0.5, gt=0, lt=1, description="A tuple is flagged where its count is wrong with more than this probability."
+    )
+    fdr: float = Field(
+        0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg rule that p-values are also counted by."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    resamples: int = Field(500, ge=100, description="Bootstrap resamples of the drift test.")
+    memory_mb: int = Field(
+        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the networks and of the bootstrap.")
+
+
 class EvaluateConfig(Settings):
     """Score runs on the hidden test labels."""
 

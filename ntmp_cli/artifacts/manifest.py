@@ -27,6 +27,8 @@ KINDS = {
     "report": "ntmp report",
     "design": "ntmp design",
     "sweep": "ntmp sweep",
+    "audit": "ntmp audit",
+    "export": "ntmp export",
 }
 
 
@@ -108,6 +110,10 @@ class Artifact:
             self._check(entry)
             self._checked.add(name)
         return self.path / name
+
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON payload file."""
+        return json.loads(self.file(name).read_bytes())
 
     def damage(self) -> str | None:
         """What is wrong with the first payload file that is not as it was written, if any."""

@@ -222,6 +222,39 @@ def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) ->
         console.print(Text(f"\npage: {out / 'design.md'}"), soft_wrap=True)
 
 
+def audit_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
+    """What was found before training, then in the eyes of a run, then the most suspicious tuples."""
+    from ntmp_cli.reporting.audit import SUSPICIOUS, sections, suspicious_cells
+
+    for title, lines in sections(facts):
+        _pairs(console, lines, title)
+    after = facts["after_training"]
+    if after is not None and after["most_suspicious"]:
+        table = Table(*SUSPICIOUS, title=None, box=box.SIMPLE_HEAD)
+        for row in after["most_suspicious"]:
+            table.add_row(*map(Text, suspicious_cells(row)))
+        console.print(table)
+    for warning in after["warnings"] if after else ():
+        console.print(Text(f"warning: {warning}"), soft_wrap=True)
+    if out is not None:
+        console.print(Text(f"page: {out / 'audit.md'}"), soft_wrap=True)
+
+
+def export_view(console: Console, made: Artifact) -> None:
+    """The file, what goes in and what comes out."""
+    facts = made.summary
+    shape = "×".join("rows" if size is None else str(size) for size in facts["input"]["shape"])
+    _pairs(
+        console,
+        {
+            "file": made.path / facts["file"],
+            "input": f"{facts['input']['name']}: {shape} {facts['input']['dtype']}",
+            "outputs": facts["outputs"],
+            "prior": f"{facts['prior']:g}, temperature {facts['temperature']:.3g}",
+        },
+    )
+
+
 def pipeline_view(console: Console, out: Path, steps: Sequence[Step]) -> None:
     """The table of the study and where its report lies."""
     evaluation_view(console, open_artifact(out / "evaluation", "evaluation"))

@@ -129,7 +129,7 @@ def label_nll(labels: Bools, scores: Floats, weights: Floats | None = None) -> f
 
 # Temperature ---------------------------------------------------------------------------------------
 
-Fit = Literal["fitted", "undetermined", "uninformative", "no labels", "no held-out data"]
+Fit = Literal["fitted", "undetermined", "uninformative", "no labels", "no held-out data", "too few held-out tuples"]
 
 
 class Temperature(NamedTuple):

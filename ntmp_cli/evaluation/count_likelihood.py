@@ -42,7 +42,7 @@ class CountLikelihood:
             m = np.where(mirrored, n - counts[which], counts[which])
             width = min(int(n), int(m.max()) + (noise > 0)) + 1
             index = (starts[which] + np.arange(n)[:, None]).astype(np.int64)
-            target = _recorded(np.arange(width)[:, None], m, int(n), noise)
+            target = recorded_given_true(np.arange(width)[:, None], m, int(n), noise)
             self._strata.append(_Stratum(index, np.where(mirrored, -1.0, 1.0), target))
 
     def nll(self, scores: Floats) -> Floats:
@@ -86,7 +86,7 @@ def _log_prob_in_logs(z: Floats, weights: Floats) -> Floats:
     return found
 
 
-def _recorded(k: Ints, m: Ints, n: int, noise: float) -> Floats:
+def recorded_given_true(k: Ints, m: Ints, n: int, noise: float) -> Floats:
     """P(recorded m | true k): off by one with probability `noise`, from 0 and n to the only neighbour."""
     distance = np.abs(k - m)
     neighbours = np.where((k == 0) | (k == n), 1, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import EstimatePriorConfig, TrainConfig
@@ -72,6 +72,28 @@ def cross_fitted(
     for number, part in enumerate(parts):
         others = _union([other for other in parts if other is not part])
         scored.append(_score_part(part, fitted(others, number), config.count_noise))
+    return scored
+
+
+def cross_scored(
+    config: TrainConfig, source: Artifact, folds: int, device: torch.device, watching: Watching
+) -> list[ScoredTuples]:
+    """All training tuples, part after part, each scored at their own rate by a network that the others trained.
+
+    Unlike `cross_fitted` this is a training as of `ntmp train`, with its prior, for who knows one.
+    """
+    task, heldout = read_task(source), heldout_data(source)
+    kind = methods.get(config.method)
+    assert issubclass(kind, GradientMethod)
+    parts = training_data(source, config, folds, batch=kind.batch)
+    shift = float(logit(config.prior) - logit(min(max(task.rate, 0.01), 0.99)))
+    scored = []
+    for number, part in enumerate(parts):
+        others = _union([other for other in parts if other is not part])
+        with watching(config.epochs) as watcher:
+            score = _network(config, source, others, task, heldout, device, number, watcher)
+        found = _score_part(part, score, config.count_noise)
+        scored.append(replace(found, scores=found.scores - shift, unlabeled=found.unlabeled - shift))
     return scored
 
 

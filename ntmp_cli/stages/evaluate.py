@@ -44,7 +44,6 @@ from ntmp_cli.evaluation.calibration import (
     Temperature,
     brier_parts,
     equal_width_bins,
-    temperature_by_counts,
     temperature_by_labels,
 )
 from ntmp_cli.evaluation.comparisons import compare
@@ -59,6 +58,7 @@ from ntmp_cli.evaluation.metrics import (
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.variants import variants
+from ntmp_cli.stages.temperature import counts_temperature
 
 
 def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Artifact:
@@ -176,15 +176,9 @@ def _temperatures(run: Artifact, scores: dict[str, NDArray[Any]], found: _Found)
     if "heldout_tuples" not in scores:
         nothing = Temperature(math.nan, "no held-out data")
         return {"labels": nothing, "counts": nothing}
-    inside, outside = (scores[name].astype(np.float64) for name in ("heldout_tuples", "heldout_unlabeled"))
-    refuse_nan(inside)
+    outside = scores["heldout_unlabeled"].astype(np.float64)
     refuse_nan(outside)
-    facts = run.summary
-    # Runs of earlier versions know the mean rate only, which differs where tuples differ in length.
-    rate = min(max(facts.get("tuple_rate", facts["mean_rate"]), 0.01), 0.99)
-    shift = _logit(run.manifest.config["prior"]) - _logit(rate)
-    noise = run.manifest.config.get("count_noise", 0.0)
-    by_counts = temperature_by_counts(inside, scores["heldout_sizes"], scores["heldout_counts"], shift, noise)
+    by_counts = counts_temperature(run, scores)
     if not run.has(HELDOUT_LABELS):
         return {"labels": Temperature(math.nan, "no labels"), "counts": by_counts}
     labels = _labels(run, HELDOUT_LABELS, found)
@@ -217,10 +211,6 @@ def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
                 "frequency": [_or_none(value) for value in bins.frequency.tolist()],
                 "brier": brier_parts(scored.labels, forecasts.p, weights)._asdict(),
             }
-
-
-def _logit(p: float) -> float:
-    return math.log(p / (1 - p))
 
 
 def _or_none(value: float) -> float | None:

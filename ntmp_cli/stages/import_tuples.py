@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import Artifact, IfExists, Plan, Staging, kept_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS
+from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.scratch import Scratch
@@ -176,6 +176,7 @@ def _write(staging: Staging, found: Found, parts: Parts, mapping: FeatureMapping
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=found.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
+    staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in parts.tuples.items()})
 
 
 def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, scratch: Scratch) -> Iterator[TupleBlock]:

@@ -31,6 +31,7 @@ from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
+from ntmp_cli.stages.temperature import usable_temperature
 from ntmp_cli.stages.train import choose_device
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def predict_rows(
     block_bytes: int = BLOCK_BYTES,
 ) -> dict[str, Any]:
     """Score the rows of `source` and write them to `out`, or as CSV to `stream`."""
-    run = open_artifact(run_path, "run")
+    run = open_run(run_path)
     if stream is None:
         require_writable(out, if_exists)
     mapping = read_mapping(run)
@@ -71,6 +72,9 @@ def predict_rows(
             positives += int(np.asarray(block.column("label")).sum())
         if total == 0:
             raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
+    fit = scorer.temperature
+    how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
+    log.info("probabilities are %s: T = %.3g", how, fit.value)
     return {
         "kind": "prediction",
         "out": str(out),
@@ -78,6 +82,8 @@ def predict_rows(
         "rows": total,
         "positive": positives,
         "prior": scorer.prior,
+        "temperature": fit.value,
+        "calibration": fit.fit,
         "with_counts": config.with_counts,
     }
 
@@ -94,10 +100,22 @@ def read_mapping(run: Artifact) -> FeatureMapping | None:
         ) from None
 
 
+def open_run(path: Path) -> Artifact:
+    """A run whose network can be rebuilt from what its manifest says."""
+    run = open_artifact(path, "run")
+    if missing := {"task", "instance", "features", "encoder"} - run.summary.keys():
+        raise ArtifactError(
+            f"{path}: written by an earlier ntmp: its manifest does not say what the network is rebuilt from "
+            f"({', '.join(sorted(missing))})",
+            hint="Train it again with `ntmp train`.",
+        )
+    return run
+
+
 def load_scorer(run: Artifact) -> nn.Module:
     """The trained network of a run, behind its frozen encoder where it has one."""
-    config = TrainConfig.model_validate(run.manifest.config)
     facts = run.summary
+    config = TrainConfig.model_validate(run.manifest.config)
     task = Task([(n, m, k) for n, m, k in facts["task"]["strata"]], facts["task"]["unlabeled"])
     try:
         scorer = restore_scorer(
@@ -123,37 +141,33 @@ class _Scoring:
     def __init__(
         self, run: Artifact, mapping: FeatureMapping | None, config: PredictConfig, device: torch.device
     ) -> None:
-        self._run, self._mapping = run, mapping
+        self._mapping = mapping
         self._model = load_scorer(run).to(device)
         self._channels = int(run.summary["instance"]["shape"][0])
         self._batch = batch_size(run.summary["instance"]["shape"], device)
-        self.prior = config.prior or float(run.summary["prior"])
-        self._shift = float(logit(self.prior) - logit(run.summary["prior"]))
+        trained_at = float(run.manifest.config["prior"])
+        self.prior = config.prior or trained_at
+        self._shift = float(logit(self.prior) - logit(trained_at))
+        self.temperature = usable_temperature(run)
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
-        """Log-odds at the prior of the run."""
+        """As the network gives them: log-odds at the prior of the run, but for the temperature."""
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
             instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
         elif rows.cells.ndim == 2:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        raw = predict(self._model, torch.from_numpy(instances), self._batch)
-        return calibrated(self._run, raw.astype(np.float64))
+        return predict(self._model, torch.from_numpy(instances), self._batch).astype(np.float64)
+
+    def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores calibrated by held-out counts, still at the prior of the run."""
+        return scores / self.temperature.value
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """P(y=1) where a share `prior` is positive: log-odds move by the difference of the priors' (SPEC section 4)."""
-        moved: NDArray[np.float64] = expit(scores + self._shift)
+        moved: NDArray[np.float64] = expit(self.log_odds(scores) + self._shift)
         return moved
-
-
-def calibrated(run: Artifact, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """CALIBRATION GOES HERE, and nowhere else: scores as the run's own log-odds.
-
-    A temperature found on held-out tuples by the count likelihood and stored with the run is to be applied in this
-    function. No run stores one yet, so that scores are used as the network gives them.
-    """
-    return scores
 
 
 def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
@@ -197,7 +211,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
         posterior[tuples.rows] = count_posterior(
-            torch.from_numpy(scores[tuples.rows]),
+            torch.from_numpy(scoring.log_odds(scores[tuples.rows])),
             torch.from_numpy(np.diff(tuples.offsets)),
             torch.from_numpy(tuples.counts),
             run.manifest.config["count_noise"],
@@ -237,4 +251,4 @@ def _table(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-__all__ = ["STDIN", "calibrated", "load_scorer", "predict_rows", "read_mapping"]
+__all__ = ["STDIN", "load_scorer", "open_run", "predict_rows", "read_mapping"]

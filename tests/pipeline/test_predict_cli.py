@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit, logit
+from sklearn.metrics import log_loss
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
@@ -49,6 +51,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
         **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
         **{"rows": 119, "positive": int(found["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
+        **{"temperature": 1.0, "calibration": "too few held-out tuples"},
     }
 
 
@@ -186,6 +189,54 @@ def test_a_run_on_pictures_takes_a_folder_of_pictures(tmp_path, ntmp, ntmp_done)
     assert not (tmp_path / "q.csv").exists()
 
 
+# --- calibration by counts --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory, ntmp_done) -> Path:
+    """Enough held-out tuples for a temperature, and a run that was trained until it was too sure of itself."""
+    folder = tmp_path_factory.mktemp("many")
+    data = "gaussians:size=3000,test=2000"
+    ntmp_done("make-tuples", "--dataset", data, "--prior", 0.6, "--num-tuples", 700, "--out", folder / "t")
+    words = ("--prior", 0.6, "--epochs", 30, "--select", "last", "--ema", 0)
+    ntmp_done("train", "--tuples", folder / "t", *words, "--out", folder / "r")
+    with h5py.File(folder / "t" / "test.h5") as file:
+        np.save(folder / "x.npy", file["instances"][()])
+    return folder
+
+
+def test_probabilities_are_calibrated_by_held_out_counts(many, tmp_path, ntmp_done):
+    out = tmp_path / "p.parquet"
+    ended = ntmp_done("predict", many / "r", many / "x.npy", "--prior", 0.3, "--out", out, "--json")
+    temperature = ended.json["temperature"]
+    assert ended.json["calibration"] == "fitted"
+    assert f"calibrated by held-out counts: T = {temperature:.3g}" in ended.err
+    found = pq.read_table(out)
+    scores, p = (found[name].to_numpy().astype(float) for name in ("score", "probability"))
+    assert np.allclose(p, expit(scores / temperature + logit(0.3) - logit(0.6)), atol=1e-6)
+    # The temperature is that of evaluate, which is tested against the likelihood itself.
+    ntmp_done("evaluate", many / "r", "--out", tmp_path / "e")
+    fits = [json.loads(line) for line in (tmp_path / "e" / "temperatures.jsonl").read_text().splitlines()]
+    (by_counts,) = [fit["temperature"] for fit in fits if fit["by"] == "counts"]
+    assert temperature == by_counts
+    # And true labels, which it never saw, are more probable with it than without.
+    with h5py.File(many / "t" / "oracle" / "test-labels.h5") as file:
+        labels = file["labels"][()].astype(bool)
+    ntmp_done("predict", many / "r", many / "x.npy", "--out", out, "--if-exists", "overwrite")
+    calibrated = pq.read_table(out)["probability"].to_numpy()
+    assert log_loss(labels, calibrated) < log_loss(labels, expit(scores))
+
+
+def test_posteriors_given_counts_use_the_calibrated_scores(many, tmp_path, ntmp_done):
+    x = np.load(many / "x.npy")[:40]
+    np.savez(tmp_path / "x.npz", x=x, offsets=np.arange(0, 41, 2), counts=np.ones(20, int))
+    out = tmp_path / "p.csv"
+    facts = ntmp_done("predict", many / "r", tmp_path / "x.npz", "--with-counts", "--out", out, "--json").json
+    found = pacsv.read_csv(out)
+    z = found["score"].to_numpy().astype(float).reshape(-1, 2) / facts["temperature"]
+    assert np.allclose(found["posterior"].to_numpy().reshape(-1, 2)[:, 0], expit(z[:, 0] - z[:, 1]), atol=1e-5)
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 
@@ -295,3 +346,17 @@ def test_a_run_whose_weights_do_not_fit_is_refused(work, tmp_path, ntmp):
     ended = ntmp("predict", tmp_path / "run", work / "test.csv", "--out", tmp_path / "p.csv")
     assert ended.code == 3
     assert "model.safetensors: damaged: its contents do not match the recorded hash" in ended.err
+
+
+def test_a_run_of_an_earlier_version_is_refused_with_advice(work, tmp_path, ntmp):
+    shutil.copytree(work / "run", tmp_path / "run")
+    manifest = tmp_path / "run" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    del document["summary"]["task"]
+    manifest.write_text(json.dumps(document))
+    ended = ntmp("predict", tmp_path / "run", work / "test.csv", "--out", tmp_path / "p.csv")
+    assert ended.code == 3
+    assert ended.err == (
+        f"error: {tmp_path}/run: written by an earlier ntmp: its manifest does not say what the network is rebuilt "
+        "from (task)\nTrain it again with `ntmp train`.\n"
+    )

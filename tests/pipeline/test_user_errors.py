@@ -218,7 +218,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         "error: /nowhere/c.yaml: cannot read the configuration (No such file or directory)\n",
     ),
     # train
-    "prior not given": (training(), 2, "error: configuration: prior: required, but not given (--prior X, or --prior-from DIR"),
+    "prior not given": (
+        training(),
+        2,
+        "error: configuration: prior: required, but not given (--prior X, or --prior-from DIR",
+    ),
     "unknown method": (
         training("--prior", 0.5, "--method", "urr"),
         2,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ class Grouped:
     rows: Rows
     offsets: Rows
     counts: Rows
+    names: Sequence[str] = ()
+    """Ids of the tuples, where the caller has them."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -31,7 +33,9 @@ class Grouped:
         sizes = np.diff(self.offsets)[tuples]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        return Grouped(self.rows[np.repeat(self.offsets[tuples], sizes) + within], offsets, self.counts[tuples])
+        names = [self.names[t] for t in tuples.tolist()] if self.names else ()
+        rows = self.rows[np.repeat(self.offsets[tuples], sizes) + within]
+        return Grouped(rows, offsets, self.counts[tuples], names)
 
 
 def group_rows(codes: NDArray[np.int32], tuples: int) -> tuple[Rows, Rows]:
@@ -68,7 +72,7 @@ def counts_of_tuples(
     for t in np.flatnonzero(highest > sizes).tolist():
         what = f"tuple '{names[t]}' has count {highest[t]} but only {sizes[t]} row{'s'[: int(sizes[t]) != 1]}"
         problems.add(place(int(first[t])), what)
-    return Grouped(rows, offsets, highest)
+    return Grouped(rows, offsets, highest, names)
 
 
 def set_aside(size: int, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:

@@ -1,0 +1,51 @@
+"""`ntmp audit`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.options import IfExists, Json, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.commands.train import Device, Features, Threads
+from ntmp_cli.config import AuditConfig
+
+Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to audit.", show_default=False)]
+Run = Annotated[Path | None, typer.Option("--run", help="Run trained on these tuples.", show_default=False)]
+MaybeOut = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Directory to create with the numbers, the tuples, a page and a figure."),
+]
+
+
+@with_config(AuditConfig)
+def command(
+    config: AuditConfig,
+    tuples: Tuples,
+    run: Run = None,
+    out: MaybeOut = None,
+    if_exists: IfExists = "fail",
+    device: Device = "auto",
+    threads: Threads = None,
+    features: Features = None,
+    json: Json = False,
+) -> None:
+    """Do the data look as you think? Creates nothing, or an audit: wrong counts, noise, drift, expected accuracy.
+
+    Example: ntmp audit --tuples work/tuples --run work/run-count-0 --out work/audit
+
+    Without --run it says what can be said before training. With it, every training tuple is judged by a network that
+    never saw it, trained here with the settings of the run.
+    """
+    from ntmp_cli.commands.progress import limit_threads, watching
+    from ntmp_cli.commands.views import audit_view
+    from ntmp_cli.stages.audit import audit
+
+    limit_threads(threads)
+    facts, made = audit(
+        config, tuples, run, out, if_exists=if_exists, device=device, features=features, watching=watching
+    )
+    about = {"kind": "audit", "out": None} if made is None or out is None else identity(made, out)
+    show({**about, **facts}, json, lambda console: audit_view(console, facts, out))

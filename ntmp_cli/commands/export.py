@@ -1,0 +1,27 @@
+"""`ntmp export`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.show import identity, show
+from ntmp_cli.config import ExportConfig
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
+
+
+@with_config(ExportConfig)
+def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fail", json: Json = False) -> None:
+    """Write a run as one file that takes raw rows. Creates a directory with it and export.json, which says how.
+
+    Example: ntmp export work/run-0 --format onnx --out work/exported
+    """
+    from ntmp_cli.commands.views import export_view
+    from ntmp_cli.stages.export import export
+
+    made = export(config, run, out, if_exists=if_exists)
+    show({**identity(made, out), **made.summary}, json, lambda console: export_view(console, made))

@@ -1,0 +1,162 @@
+"""Which recorded counts are wrong: the law of every tuple's count, its p-value, and the posterior of an error.
+
+With calibrated log-odds z at the tuples' rate ᾱ, the number of positives of a tuple would be Poisson-binomial if
+tuples were drawn at random. They seldom are: somebody chose groups with one positive each. Given its count k, however,
+a tuple is a random one with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ), whatever the design. With ρ_k
+the share of tuples of this length that truly have k positives,
+
+    P(k | x) ∝ ρ_k PB_k(z) / Binomial(k; n, ᾱ),        P(recorded, x) ∝ Σ_k R_ε(recorded | k) ρ_k PB_k(z) / Binomial(k),
+
+where R_ε moves a count to a neighbour with probability ε (SPEC section 1). ρ and ε are those of greatest likelihood, by
+EM: both updates are means of the posterior of k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binom, chi2
+
+from ntmp_cli.evaluation.count_likelihood import recorded_given_true
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# ρ is drawn to the binomial with the weight of so many tuples: lengths that hardly occur cannot teach it.
+PSEUDO_TUPLES = 10.0
+MOST_ROUNDS = 500
+SETTLED = 1e-7
+SMALLEST, LARGEST = 1e-6, 0.5
+TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class _Length:
+    """Tuples of one length: which they are, their counts, p(x | k) up to a factor, and the binomial."""
+
+    n: int
+    which: Ints
+    counts: Ints
+    evidence: Floats
+    binomial: Floats
+
+    def recorded(self, rate: float) -> Floats:
+        """(T, n+1): P(recorded | k)."""
+        return recorded_given_true(np.arange(self.n + 1), self.counts[:, None], self.n, rate)
+
+
+@dataclass(frozen=True)
+class CountAudit:
+    """What scores say of recorded counts, tuple by tuple."""
+
+    noise: float
+    noise_ci: tuple[float, float]
+    true_shares: dict[int, list[float]]
+    """By length n, the estimated share of tuples with k = 0 … n positives."""
+    wrong: Floats
+    """P(the recorded count is wrong | scores, recorded count)."""
+    p_values: Floats
+    """P(a count at most as probable as the recorded one | scores), were all recorded counts right."""
+    expected: Floats
+    """Mean of the true count given the scores alone."""
+    likeliest: Ints
+    """The likeliest true count given scores and recorded count."""
+
+
+def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95) -> CountAudit:
+    """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, stand in a row."""
+    lengths = _by_length(z, sizes, counts, rate)
+    noise, shares, best = _fit(lengths, len(sizes))
+    ci = _profile(lengths, len(sizes), noise, best, confidence)
+    wrong, p, expected = (np.empty(len(sizes)) for _ in range(3))
+    likeliest = np.empty(len(sizes), dtype=np.int64)
+    for length, share in zip(lengths, shares, strict=True):
+        law = _normalised(share * length.evidence)
+        posterior = _normalised(length.recorded(noise) * share * length.evidence)
+        rows = np.arange(len(length.which))
+        own = law[rows, length.counts]
+        # Equal probabilities may differ in their last digits.
+        as_rare = law <= own[:, None] * (1 + 1e-9)
+        wrong[length.which] = 1 - posterior[rows, length.counts]
+        p[length.which] = np.minimum((law * as_rare).sum(axis=1), 1.0)
+        expected[length.which] = law @ np.arange(length.n + 1)
+        likeliest[length.which] = posterior.argmax(axis=1)
+    named = {length.n: share.tolist() for length, share in zip(lengths, shares, strict=True)}
+    return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
+
+
+def benjamini_hochberg(p: Floats) -> Floats:
+    """Adjusted p-values: those below q are a set with an expected share of at most q false ones (1995)."""
+    order = np.argsort(p)[::-1]
+    ranks = np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.minimum.accumulate(p[order] * len(p) / ranks), 1.0)
+    return adjusted
+
+
+def count_laws(z: Floats) -> Floats:
+    """(T, n+1): the Poisson-binomial law of each row of log-odds (T, n) (SPEC section 4)."""
+    p, q = expit(z), expit(-z)
+    law = np.zeros((len(z), z.shape[1] + 1))
+    law[:, 0] = 1
+    for yes, no in zip(p.T, q.T, strict=True):
+        law[:, 1:] = law[:, 1:] * no[:, None] + law[:, :-1] * yes[:, None]
+        law[:, 0] *= no
+    return law
+
+
+def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
+    starts = np.cumsum(sizes) - sizes
+    found = []
+    for n in np.unique(sizes).tolist():
+        which = np.flatnonzero(sizes == n)
+        binomial = np.maximum(binom.pmf(np.arange(n + 1), n, rate), TINY)
+        # The flip mixture needs some mass where sure scores leave none.
+        law = np.maximum(count_laws(z[starts[which][:, None] + np.arange(n)]), 1e-15)
+        found.append(_Length(n, which, counts[which], law / binomial, binomial))
+    return found
+
+
+def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tuple[float, list[Floats], float]:
+    """(ε, ρ by length, log-likelihood) by EM; with `fixed` only ρ is fitted."""
+    noise = 0.05 if fixed is None else fixed
+    shares = [length.binomial / length.binomial.sum() for length in lengths]
+    before = -np.inf
+    for _ in range(MOST_ROUNDS):
+        likelihood, wrong, after = 0.0, 0.0, []
+        for length, share in zip(lengths, shares, strict=True):
+            joint = length.recorded(noise) * share * length.evidence
+            total = np.maximum(joint.sum(axis=1, keepdims=True), TINY)
+            posterior = joint / total
+            prior = PSEUDO_TUPLES * length.binomial / length.binomial.sum()
+            likelihood += float(np.log(total).sum() + (prior * np.log(np.maximum(share, TINY))).sum())
+            wrong += float((1 - posterior[np.arange(len(joint)), length.counts]).sum())
+            after.append((posterior.sum(axis=0) + prior) / (len(joint) + PSEUDO_TUPLES))
+        shares = after
+        if fixed is None:
+            noise = min(max(wrong / tuples, SMALLEST), LARGEST)
+        if likelihood - before < SETTLED * tuples:
+            break
+        before = likelihood
+    return noise, shares, likelihood
+
+
+def _profile(lengths: list[_Length], tuples: int, noise: float, best: float, confidence: float) -> tuple[float, float]:
+    """Where twice the loss of log-likelihood, ρ fitted anew, passes the quantile of χ²."""
+    allowed = float(chi2.ppf(confidence, 1)) / 2
+
+    def excess(rate: float) -> float:
+        return best - _fit(lengths, tuples, rate)[2] - allowed
+
+    low = brentq(excess, SMALLEST, noise, xtol=1e-5) if excess(SMALLEST) > 0 and noise > SMALLEST else 0.0
+    high = brentq(excess, noise, LARGEST, xtol=1e-5) if excess(LARGEST) > 0 and noise < LARGEST else LARGEST
+    return float(low), float(high)
+
+
+def _normalised(weights: Floats) -> Floats:
+    found: Floats = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
+    return found

@@ -1,0 +1,93 @@
+"""A trained scorer as one graph from raw rows to score and probability, for programs without ntmp."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import Registry
+
+INPUT, OUTPUTS = "rows", ("score", "probability")
+# An exporter turns a module and two rows of its input into the bytes of a file.
+exporters: Registry[Callable[[nn.Module, Tensor], bytes]] = Registry("format", "ntmp_cli.learning.exporting")
+
+
+class NumericColumns(nn.Module):
+    """Raw numbers of a table to features: standardised, a missing one as the mean, an indicator where there is one."""
+
+    means: Tensor
+    scales: Tensor
+
+    def __init__(self, means: Sequence[float], scales: Sequence[float], indicators: Sequence[bool]) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.tensor(means, dtype=torch.float64))
+        self.register_buffer("scales", torch.tensor(scales, dtype=torch.float64))
+        # Places of the features among all values followed by all indicators.
+        order: list[int] = []
+        for column, indicator in enumerate(indicators):
+            order += [column, len(means) + column] if indicator else [column]
+        self.register_buffer("order", torch.tensor(order))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        missing = rows.isnan()
+        z = torch.where(missing, torch.zeros_like(rows), (rows - self.means) / self.scales)
+        return torch.cat([z, missing.to(z.dtype)], 1).float().index_select(1, self.get_buffer("order"))
+
+
+class Exported(nn.Module):
+    """Raw rows in; the score, log-odds at the prior of the run, and its calibrated probability out."""
+
+    def __init__(self, features: nn.Module | None, scorer: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.features = nn.Identity() if features is None else features
+        self.scorer, self.temperature = scorer, temperature
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        score = self.scorer(self.features(rows))
+        return score, torch.sigmoid(score / self.temperature)
+
+
+@exporters.register("torchscript")
+def torchscript(module: nn.Module, rows: Tensor) -> bytes:
+    """TorchScript, loaded by `torch.jit.load` in Python or C++."""
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        # Superseded, says torch; it is what C++ programs of today load.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.jit.save(torch.jit.trace(module, rows), out)  # type: ignore[no-untyped-call]
+    return out.getvalue()
+
+
+@exporters.register("onnx")
+def onnx(module: nn.Module, rows: Tensor) -> bytes:
+    """ONNX, for onnxruntime and its like; needs the packages onnx and onnxscript."""
+    try:
+        import onnx as _
+        import onnxscript as _  # noqa: F401, F811
+    except ImportError:
+        raise UsageError(
+            "the format onnx needs the packages onnx and onnxscript", hint="pip install 'ntmp[export]'"
+        ) from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own internals
+        program: Any = torch.onnx.export(
+            module,
+            (rows,),
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            dynamic_shapes={"rows": {0: torch.export.Dim("rows_given", min=1)}},
+            dynamo=True,
+            verbose=False,
+        )
+    program.save(out)
+    return out.getvalue()

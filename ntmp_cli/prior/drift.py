@@ -1,0 +1,62 @@
+"""Whether the unlabeled pool is a mixture of the classes that tuples show, at some prior.
+
+Posteriors given the counts split the tuples' instances into positives and negatives, whose score distributions are F₊
+and F₋. Without drift F_U = πF₊ + (1−π)F₋. π is fitted by least squares over the bins; the statistic is the largest gap
+left, and its law is that of the gap's own bootstrap about what was found.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ntmp_cli.prior.estimator import Floats, Integers
+
+BINS = 64
+
+
+class Drift(NamedTuple):
+    """The largest gap between F_U and the fitted mixture, the prior of that mixture, and a bootstrap p-value."""
+
+    statistic: float
+    prior: float
+    p_value: float
+
+
+def drift(
+    scores: Floats,
+    sizes: Integers,
+    posterior: Floats,
+    unlabeled: Floats,
+    rng: np.random.Generator,
+    resamples: int = 500,
+) -> Drift:
+    """Compare scores of U with the classes of the tuples, whose members' posteriors are given."""
+    edges = np.unique(np.quantile(np.concatenate([scores, unlabeled]), np.linspace(0, 1, BINS + 1)[1:-1]))
+    place = np.searchsorted(edges, scores, side="right")
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    cells, shape = owner * (len(edges) + 1) + place, (len(sizes), len(edges) + 1)
+    positive = np.bincount(cells, posterior, minlength=shape[0] * shape[1]).reshape(shape)
+    negative = np.bincount(cells, 1 - posterior, minlength=shape[0] * shape[1]).reshape(shape)
+    pool = np.bincount(np.searchsorted(edges, unlabeled, side="right"), minlength=shape[1]).astype(np.float64)
+
+    found, prior = _gap(positive.sum(axis=0)[None], negative.sum(axis=0)[None], pool[None])
+    drawn = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
+    weights = drawn.astype(np.float64)
+    again = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
+    gaps, _ = _gap(weights @ positive, weights @ negative, again)
+    statistic = float(np.abs(found).max())
+    larger = np.abs(gaps - found).max(axis=1) >= statistic
+    return Drift(statistic, float(prior[0]), float((1 + larger.sum()) / (1 + resamples)))
+
+
+def _gap(positive: Floats, negative: Floats, pool: Floats) -> tuple[Floats, Floats]:
+    """F_U − πF₊ − (1−π)F₋ of every row with its least-squares π, and that π."""
+    plus, minus, outside = (
+        np.cumsum(each, axis=1) / each.sum(axis=1, keepdims=True) for each in (positive, negative, pool)
+    )
+    along = plus - minus
+    prior = ((outside - minus) * along).sum(axis=1) / np.maximum((along**2).sum(axis=1), 1e-12)
+    prior = np.clip(prior, 0, 1)
+    return outside - minus - prior[:, None] * along, prior

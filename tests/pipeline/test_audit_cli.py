@@ -1,0 +1,98 @@
+"""`ntmp audit` as a user runs it: before training, after it, on simulated and on own data, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import own_data
+import pytest
+
+DATA = "gaussians:size=6000,separation=4,test=50"
+SHORT = ("--model", "linear", "--lr", 0.02)
+
+
+def judged(audit: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((audit / "tuples.csv").read_text().splitlines()))
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory, ntmp_done) -> Path:
+    folder = tmp_path_factory.mktemp("noisy")
+    words = ("--tuple", "3:0-3", "--prior", 0.6, "--num-tuples", 900, "--count-noise", 0.1)
+    ntmp_done("make-tuples", "--dataset", DATA, *words, "--out", folder / "t")
+    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.6, "--epochs", 6, *SHORT, "--out", folder / "r")
+    words = ("--tuples", folder / "t", "--run", folder / "r", "--epochs", 4)
+    (folder / "facts.json").write_text(ntmp_done("audit", *words, "--out", folder / "a", "--json").out)
+    return folder
+
+
+def test_before_training_it_says_what_is_identifiable(tuples, ntmp_done):
+    facts = ntmp_done("audit", "--tuples", tuples, "--json").json
+    assert facts["after_training"] is None
+    assert facts["before_training"]["identifiable"] == {"unbiased_risk": True, "count_likelihood": True}
+    assert facts["before_training"]["prior"] == 0.5
+    assert "count likelihood" in ntmp_done("audit", "--tuples", tuples).out
+
+
+def test_after_training_every_tuple_is_judged(noisy):
+    facts = json.loads((noisy / "facts.json").read_text())
+    after = facts["after_training"]
+    rows = judged(noisy / "a")
+    assert len(rows) == after["tuples_judged"] == 990
+    assert sum(row["flagged"] == "1" for row in rows) == after["flagged"]
+    stored = {}
+    for split in ("train", "heldout"):
+        (file,) = sorted((noisy / "t" / split).glob("tuples-*.h5"))
+        with h5py.File(file) as shard:
+            stored[split] = shard["counts"][()]
+    assert all(int(row["count"]) == stored[row["split"]][int(row["tuple"]) - 1] for row in rows)
+    assert {path.name for path in (noisy / "a").iterdir()} == {
+        *("audit.json", "audit.md", "audit.png", "audit.svg", "manifest.json", "tuples.csv"),
+    }
+    assert "Most suspicious tuples" in (noisy / "a" / "audit.md").read_text()
+
+
+def test_flagged_tuples_are_wrong_and_the_noise_rate_is_right(noisy):
+    after = json.loads((noisy / "facts.json").read_text())["after_training"]
+    truth = {}
+    for split in ("train", "heldout"):
+        with h5py.File(noisy / "t" / "oracle" / f"{split}-tuples.h5") as file:
+            truth[split] = file["true_counts"][()]
+    rows = judged(noisy / "a")
+    wrong = np.array([int(row["count"]) != truth[row["split"]][int(row["tuple"]) - 1] for row in rows])
+    flagged = np.array([row["flagged"] == "1" for row in rows])
+    assert wrong[flagged].mean() > 0.7
+    assert flagged.sum() > 10
+    low, high = after["count_noise"]["ci"]
+    assert low < wrong.mean() < high
+    assert 0.5 < after["expected_accuracy"]["ci"][0] < after["expected_accuracy"]["ci"][1] <= 1
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_rerun_is_skipped(noisy, tmp_path, ntmp_done):
+    words = ("audit", "--tuples", noisy / "t", "--run", noisy / "r", "--epochs", 4)
+    ntmp_done(*words, "--out", tmp_path / "b")
+    assert (tmp_path / "b" / "manifest.json").read_bytes() == (noisy / "a" / "manifest.json").read_bytes()
+    again = ntmp_done(*words, "--out", tmp_path / "b", "--if-exists", "skip", "--json").json
+    assert again["after_training"] == json.loads((noisy / "facts.json").read_text())["after_training"]
+
+
+def test_imported_tuples_are_called_by_their_ids(tmp_path, ntmp_done):
+    folder = own_data.write_csv(tmp_path)
+    ntmp_done("import-tuples", folder / "tuples.csv", "--unlabeled", folder / "unlabeled.csv", "--out", tmp_path / "t")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", own_data.PRIOR, "--epochs", 2, "--out", tmp_path / "r")
+    words = ("--tuples", tmp_path / "t", "--run", tmp_path / "r", "--epochs", 2)
+    ntmp_done("audit", *words, "--out", tmp_path / "a")
+    rows = judged(tmp_path / "a")
+    counts = {f"t{t}": int(m) for t, m in zip(own_data.cases().tuple_id, own_data.cases().count, strict=True)}
+    assert {row["id"] for row in rows} <= counts.keys()
+    assert all(counts[row["id"]] == int(row["count"]) for row in rows)
+
+
+def test_a_run_on_other_tuples_is_refused(noisy, tuples, ntmp):
+    ended = ntmp("audit", "--tuples", tuples, "--run", noisy / "r")
+    assert ended.code == 2
+    assert ended.err.startswith(f"error: {noisy / 'r'}: was not trained on {tuples}\n")

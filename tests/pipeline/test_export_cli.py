@@ -1,0 +1,89 @@
+"""Exported runs against `ntmp predict` on the same rows, in programs that know nothing of ntmp."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import own_data
+import pyarrow.csv as pacsv
+import pytest
+import torch
+
+
+def exported(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and probabilities by what was exported."""
+    facts = json.loads((folder / "export.json").read_text())
+    assert facts["input"]["dtype"] == str(rows.dtype)
+    assert facts["input"]["shape"][1:] == list(rows.shape[1:])
+    if facts["format"] == "onnx":
+        runtime = pytest.importorskip("onnxruntime")
+        session = runtime.InferenceSession(folder / "model.onnx")
+        return tuple(session.run(facts["outputs"], {facts["input"]["name"]: rows}))
+    with torch.no_grad():
+        return tuple(each.numpy() for each in torch.jit.load(folder / "model.pt")(torch.from_numpy(rows)))
+
+
+def agree(folder: Path, rows: np.ndarray, table: Path) -> None:
+    score, probability = exported(folder, rows)
+    found = pacsv.read_csv(table)
+    assert np.allclose(score, found["score"].to_numpy(), atol=1e-5)
+    assert np.allclose(probability, found["probability"].to_numpy(), atol=1e-5)
+
+
+# Torch calls its own format superseded wherever it is loaded.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+FORMATS = ["onnx", "torchscript"]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory, ntmp_done) -> Path:
+    """A run on a table of numbers, one of which is missing now and then."""
+    folder = own_data.write_csv(tmp_path_factory.mktemp("own"))
+    header, first, *rest = (folder / "tuples.csv").read_text().splitlines()
+    first = ",".join([*first.split(",")[:-1], ""])
+    (folder / "tuples.csv").write_text("\n".join([header, first, *rest]) + "\n")
+    ntmp_done("import-tuples", folder / "tuples.csv", "--unlabeled", folder / "unlabeled.csv", "--out", folder / "t")
+    ntmp_done("train", "--tuples", folder / "t", "--prior", own_data.PRIOR, "--epochs", 2, "--out", folder / "r")
+    rows = own_data.cases().x_test
+    rows[3, -1] = np.nan
+    lines = [",".join("" if np.isnan(v) else repr(float(v)) for v in row) for row in rows]
+    (folder / "new.csv").write_text("\n".join([",".join(own_data.FEATURES), *lines]) + "\n")
+    np.save(folder / "rows.npy", rows)
+    ntmp_done("predict", folder / "r", folder / "new.csv", "--out", folder / "p.csv")
+    return folder
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_raw_rows_of_a_table_give_the_scores_of_predict(kind, own, tmp_path, ntmp_done):
+    facts = ntmp_done("export", own / "r", "--format", kind, "--out", tmp_path / "e", "--json").json
+    assert facts["prior"] == own_data.PRIOR
+    rows = np.load(own / "rows.npy")
+    agree(tmp_path / "e", rows, own / "p.csv")
+    assert len(exported(tmp_path / "e", rows[:1])[0]) == 1
+    assert json.loads((tmp_path / "e" / "export.json").read_text())["columns"] == list(own_data.FEATURES)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("words", [("--model", "resnet20"), ("--encoder", "pca")], ids=lambda words: words[1])
+def test_images_go_in_as_they_are_stored(words, kind, tuples, tmp_path, ntmp_done):
+    ntmp_done("train", "--tuples", tuples, "--prior", 0.5, "--epochs", 1, *words, "--out", tmp_path / "r")
+    ntmp_done("export", tmp_path / "r", "--format", kind, "--out", tmp_path / "e")
+    with h5py.File(tuples / "test.h5") as file:
+        rows = file["instances"][:40]
+    np.save(tmp_path / "x.npy", rows)
+    ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
+    agree(tmp_path / "e", rows, tmp_path / "p.csv")
+
+
+def test_without_the_package_there_is_one_message(own, tmp_path, ntmp, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    ended = ntmp("export", own / "r", "--out", tmp_path / "e")
+    assert (ended.code, ended.err) == (
+        2,
+        "error: the format onnx needs the packages onnx and onnxscript\npip install 'ntmp[export]'\n",
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,150 @@
+"""The classifier in Python: scikit-learn's own checks, learning, determinism, and files that hold no code."""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ntmp_cli import NTMPClassifier
+from ntmp_cli.errors import ArtifactError, DataError, NotIdentifiableError, UsageError
+
+
+class FromLabels(NTMPClassifier):
+    """Scikit-learn's checks call fit(X, y): here every row becomes a tuple of one, with y as its count."""
+
+    def fit(self, X, y):
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+
+        _, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        classes, counts = np.unique(y, return_inverse=True)
+        if len(classes) != 2:
+            raise ValueError(f"Only binary classification is supported. Classes: {len(classes)} class(es)")
+        super().fit(X, np.arange(len(counts)), counts, X, prior=float(counts.mean()))
+        self.classes_ = classes
+        return self
+
+
+@parametrize_with_checks([FromLabels(method="discriminant")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# --- learning ---------------------------------------------------------------------------------------
+
+
+def drawn(seed=0, tuples=150, unlabeled=400, prior=0.6):
+    """Tuples of three with one positive, two normal classes far apart; new rows with their labels."""
+    rng = np.random.default_rng(seed)
+    y = np.tile([1, 0, 0], tuples)
+    x = rng.normal(size=(len(y), 4)) + 2.5 * y[:, None]
+    ids = np.repeat(np.arange(tuples), 3)
+    order = rng.permutation(len(y))
+    outside = rng.random(unlabeled) < prior
+    pool = rng.normal(size=(unlabeled, 4)) + 2.5 * outside[:, None]
+    y_new = (rng.random(300) < prior).astype(int)
+    return x[order], ids[order], np.ones(len(y), int), pool, rng.normal(size=(300, 4)) + 2.5 * y_new[:, None], y_new
+
+
+def fast(**more):
+    return NTMPClassifier(**{"model": "linear", "epochs": 6, "lr": 0.02, **more})
+
+
+@pytest.mark.parametrize("method", ["count", "ure", "discriminant"])
+def test_it_learns_single_items_from_counts(method):
+    x, ids, counts, pool, x_new, y_new = drawn()
+    model = fast(method=method).fit(x, ids, counts, unlabeled=pool, prior=0.6)
+    assert model.score(x_new, y_new) > 0.95
+    p = model.predict_proba(x_new)
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.array_equal(model.predict(x_new), model.classes_[p.argmax(axis=1)])
+
+
+def test_an_unknown_prior_is_estimated():
+    x, ids, counts, pool, x_new, y_new = drawn(tuples=400)
+    model = fast(heldout_share=0.3).fit(x, ids, counts, unlabeled=pool)
+    assert abs(model.prior_ - 0.6) < 0.08
+    assert model.score(x_new, y_new) > 0.95
+
+
+def test_counts_may_come_by_tuple_in_a_mapping():
+    x, ids, counts, pool, x_new, _ = drawn()
+    names = [f"t{i}" for i in ids]
+    by_row = fast(epochs=1).fit(x, ids, counts, unlabeled=pool, prior=0.6)
+    by_name = fast(epochs=1).fit(x, names, dict.fromkeys(names, 1), unlabeled=pool, prior=0.6)
+    assert np.array_equal(by_row.predict_proba(x_new), by_name.predict_proba(x_new))
+
+
+def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
+    x, ids, counts, pool, x_new, _ = drawn()
+    a, b, c = (
+        fast(random_state=s).fit(x, ids, counts, unlabeled=pool, prior=0.6).decision_function(x_new) for s in (1, 1, 2)
+    )
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"tuples": [1, 2]}, DataError, "tuples has 2 ids, but X has 450 rows"),
+        ({"counts": np.full(450, 4)}, DataError, "has 3 rows but count 4"),
+        ({"counts": {0: 1}}, DataError, "counts has no entry for tuple "),
+        ({"counts": np.arange(450)}, DataError, "counts of rows of one tuple differ"),
+        ({"prior": 1.5}, UsageError, "prior 1.5: a share between 0 and 1 is meant"),
+        ({"unlabeled": np.zeros((3, 2))}, ValueError, "X has 2 features, but NTMPClassifier is expecting 4"),
+    ],
+)
+def test_mistakes_are_named(change, error, message):
+    x, ids, counts, pool, *_ = drawn()
+    with pytest.raises(error, match=message):
+        fast().fit(x, **{"tuples": ids, "counts": counts, "unlabeled": pool, "prior": 0.6, **change})
+
+
+def test_what_cannot_be_told_apart_is_refused():
+    x, ids, _, pool, *_ = drawn()
+    with pytest.raises(NotIdentifiableError):
+        fast(method="ure").fit(x, ids, np.ones(len(x), int), unlabeled=pool, prior=1 / 3)
+
+
+# --- keeping ----------------------------------------------------------------------------------------
+
+
+def test_files_and_pickles_bring_the_same_classifier_back(tmp_path):
+    x, ids, counts, pool, x_new, _ = drawn()
+    model = fast(model="mlp", epochs=1).fit(x, ids, counts, unlabeled=pool, prior=0.6)
+    model.save(tmp_path / "model.ntmp")
+    expected = model.predict_proba(x_new)
+    for again in (NTMPClassifier.load(tmp_path / "model.ntmp"), pickle.loads(pickle.dumps(model))):
+        assert np.array_equal(again.predict_proba(x_new), expected)
+        assert again.get_params() == model.get_params()
+        assert again.prior_ == 0.6
+    assert not hasattr(clone(model), "classes_")
+
+
+def test_a_pickle_names_no_class_but_ours():
+    x, ids, counts, pool, *_ = drawn()
+    content = pickle.dumps(fast(epochs=1).fit(x, ids, counts, unlabeled=pool, prior=0.6))
+    words = {str(argument) for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)}
+    assert "NTMPClassifier" in words
+    assert not {word for word in words if word.startswith(("torch", "numpy"))}
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_a_foreign_file_is_refused(content, tmp_path):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ArtifactError, match=f"{tmp_path}/x: not a classifier that this ntmp has saved"):
+        NTMPClassifier.load(tmp_path / "x")
+
+
+def test_the_package_itself_stays_light():
+    code = "import sys, ntmp_cli; assert not {'torch', 'sklearn', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
