@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.reporting.figures import DPI, PALETTE, _saved, _style
+from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
 
 SUSPICIOUS = ("tuple", "n", "recorded", "likeliest", "expected", "P(wrong)", "p", "p (BH)")
 _BINS = 40
@@ -113,7 +113,7 @@ def audit_figure(
 
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     after = facts["after_training"]
-    with _style():
+    with house_style():
         figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
         left, middle, right = figure.subplots(1, 3)
         order = np.sort(rows["wrong"])[::-1]
@@ -130,10 +130,7 @@ def audit_figure(
         _draw_mixture(right, after["drift"], mixture)
         for axis in (left.xaxis, middle.yaxis, right.yaxis):
             axis.set_major_formatter(plain)
-        return {
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": "ntmp"}),
-            "png": _saved(figure, "png", {"Software": None}),
-        }
+        return svg_and_png(figure)
 
 
 def _draw_mixture(ax: Any, moved: Mapping[str, Any], mixture: tuple[Any, Any, Any]) -> None:
