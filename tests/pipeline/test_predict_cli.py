@@ -194,11 +194,11 @@ def test_a_run_on_pictures_takes_a_folder_of_pictures(tmp_path, ntmp, ntmp_done)
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory, ntmp_done) -> Path:
-    """Enough held-out tuples for a temperature, and a run that was trained until it was too sure of itself."""
+    """Enough held-out tuples for a temperature, and a run by the sigmoid loss, whose scores are no log-odds."""
     folder = tmp_path_factory.mktemp("many")
     data = "gaussians:size=3000,test=2000"
     ntmp_done("make-tuples", "--dataset", data, "--prior", 0.6, "--num-tuples", 700, "--out", folder / "t")
-    words = ("--prior", 0.6, "--epochs", 30, "--select", "last", "--ema", 0)
+    words = ("--prior", 0.6, "--epochs", 10, "--method", "ure")
     ntmp_done("train", "--tuples", folder / "t", *words, "--out", folder / "r")
     with h5py.File(folder / "t" / "test.h5") as file:
         np.save(folder / "x.npy", file["instances"][()])

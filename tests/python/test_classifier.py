@@ -70,7 +70,7 @@ def test_it_learns_single_items_from_counts(method):
 
 def test_an_unknown_prior_is_estimated():
     x, ids, counts, pool, x_new, y_new = drawn(tuples=400)
-    model = fast(heldout_share=0.3).fit(x, ids, counts, unlabeled=pool)
+    model = fast(heldout_share=0.3, epochs=15).fit(x, ids, counts, unlabeled=pool)
     assert abs(model.prior_ - 0.6) < 0.08
     assert model.score(x_new, y_new) > 0.95
 
