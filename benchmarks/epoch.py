@@ -25,17 +25,6 @@ from ntmp_cli.stages.training_data import input_normalisation, read_task, traini
 from ntmp_cli.stages.true_labels import true_targets
 
 
-class _NoCheckpoints:
-    def save(self, state: dict[str, Any]) -> None:
-        raise AssertionError("a benchmark is not interrupted")
-
-    def load(self) -> None:
-        return None
-
-    def due(self) -> bool:
-        return False
-
-
 def ratios() -> Iterator[Ratio]:
     mnist = images("fake-mnist", 60_000, 100, (1, 28, 28))
     cifar = images("fake-cifar10", 2_400, 100, (3, 32, 32))  # fewer: what is compared is the work per step
@@ -63,7 +52,7 @@ def make_job(tuples: Artifact, config: TrainConfig) -> Job:
     data = training_data(tuples, config, 1, targets, method.batch)
     factor, shift = input_normalisation(tuples, data, config.normalize)
     model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, 0)
-    return Job(config, method, model, PartedData(data), None, torch.empty(0), torch.device("cpu"), _NoCheckpoints())
+    return Job(config, method, model, PartedData(data), None, torch.empty(0), torch.device("cpu"))
 
 
 def _bare_epoch(job: Job) -> Any:

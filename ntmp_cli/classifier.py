@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -28,6 +28,7 @@ from ntmp_cli.data.own.grouping import group_rows, set_aside
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
+from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.learning.loop import HeldoutData, Job, Outcome, train_epochs
 from ntmp_cli.learning.method import FitData, FittedMethod, GradientMethod, Method, Task, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, normalisation, predict
@@ -35,6 +36,7 @@ from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.restore import restore_scorer
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.prior.score_model import prior_free_settings
 
 Floats = NDArray[np.float64]
 FORMAT = "ntmp-classifier"
@@ -133,10 +135,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _estimated_prior(self, data: _Data, seed: int) -> float:
         """By a network that is told nothing of the prior, on tuples that it never saw."""
-        symmetric = all(n == 2 * m for n, m, _ in data.task.strata)
-        more = {"method": "count-plain" if symmetric else "count", "warmup": "none", "self_training": 0.0}
-        at_rate = min(max(data.task.rate, 0.01), 0.99)
-        scorer, _ = _trained(self._config(seed, at_rate, select="last", **more), data)
+        scorer, _ = _trained(self._config(seed, **prior_free_settings(data.task)), data)
         held = data.heldout or data.training
         inside, outside = (predict(scorer, torch.from_numpy(each)).astype(np.float64) for each in (held.x, data.pool))
         scored = ScoredTuples(inside, held.sizes, held.counts, outside, self.count_noise)
@@ -150,7 +149,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return 1.0
         held = data.heldout
         z = predict(self._scorer, torch.from_numpy(held.x)).astype(np.float64)
-        shift = float(logit(self.prior_) - logit(min(max(data.task.rate, 0.01), 0.99)))
+        shift = rate_shift(self.prior_, data.task.rate)
         found = temperature_by_counts(z, held.sizes, held.counts, shift, self.count_noise)
         return found.value if found.fit == "fitted" else 1.0
 
@@ -362,9 +361,8 @@ def _trained(config: TrainConfig, data: _Data) -> tuple[Scorer, list[dict[str, A
         raise UsageError(f"method {config.method} with these settings needs a teacher", hint="Use `ntmp train`.")
     parts = PartedData([data.chunks(config, method.batch)])
     heldout = None if data.heldout is None else data.asked
-    # Data are asked for the side after every epoch: a few steps on small data may not be enough for the risk to lead.
-    place, store = torch.device("cpu"), _Unkept()
-    job = Job(config, method, scorer, parts, heldout, torch.empty(0), place, store, asked=data.asked)
+    asked = (heldout or data.asked) if method.oriented_by_data() else None
+    job = Job(config, method, scorer, parts, heldout, torch.empty(0), torch.device("cpu"), asked=asked)
     outcome = Outcome()
     history = [dict(record.fields) for record in train_epochs(job, outcome)]
     scorer.load_state_dict(outcome.weights)
@@ -383,16 +381,3 @@ def _fit_data(scorer: Scorer, data: _Data) -> FitData:
 
     own = data.training
     return FitData(lambda: iter([(inputs(own.x), own.sizes, own.counts)]), lambda: iter([inputs(data.pool)]))
-
-
-class _Unkept:
-    """In memory there is no checkpoint."""
-
-    def save(self, state: dict[str, Any]) -> None:
-        pass
-
-    def load(self) -> dict[str, Any] | None:
-        return None
-
-    def due(self) -> bool:
-        return False

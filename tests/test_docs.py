@@ -10,14 +10,8 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
-from ntmp_cli.config import (
-    CountNoiseSweepConfig,
-    GapSweepConfig,
-    GridSweepConfig,
-    PipelineConfig,
-    PriorSweepConfig,
-    load,
-)
+from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PipelineConfig, PriorSweepConfig
+from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 from ntmp_cli.stages.sweep import resolve as resolve_sweep
 

@@ -179,10 +179,15 @@ def test_commands_load_heavy_modules_only_when_they_run():
 
 
 def test_settings_registry_and_errors_stand_on_nothing():
-    """At the foot of the house: these import no other part of the package, but errors."""
-    for name in ("config", "registry", "errors"):
+    """At the foot of the house: these import no other part of the package, but errors; config the settings too."""
+    for name, known in {
+        "config": ("errors", "settings"),
+        "settings": ("errors",),
+        "registry": ("errors",),
+        "errors": (),
+    }.items():
         own = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
-        assert all(belongs(module, "ntmp_cli.errors") for module in own), name
+        assert all(any(belongs(module, f"ntmp_cli.{each}") for each in known) for module in own), name
 
 
 @pytest.mark.parametrize("room", [*ROOMS, "stages"])
@@ -317,3 +322,9 @@ def test_a_name_cannot_be_registered_twice():
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_every_module_has_a_docstring(name):
     assert ast.get_docstring(ast.parse(SOURCES[name].read_text(encoding="utf-8")))
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """The folders are no packages: pytest imports a test file by its bare name, and refuses the second of a name."""
+    names = [path.name for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "conftest.py"]
+    assert sorted(set(names)) == sorted(names)

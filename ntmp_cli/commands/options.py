@@ -16,7 +16,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ntmp_cli.config import load
+from ntmp_cli.settings import load
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
 

@@ -10,9 +10,10 @@ import typer
 
 from ntmp_cli.commands.options import DataRoot, Json, Out
 from ntmp_cli.commands.show import show
-from ntmp_cli.config import PipelineConfig, load
+from ntmp_cli.config import PipelineConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.ranks import number_of_processes
+from ntmp_cli.settings import load
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of the study.", show_default=False)]
 Overrides = Annotated[

@@ -18,7 +18,7 @@ from ntmp_cli.artifacts.layout import SUMMARY
 from ntmp_cli.config import ReportConfig
 
 if TYPE_CHECKING:
-    from ntmp_cli.reporting.tables import Table as ResultsTable
+    from ntmp_cli.reporting.rendering import Table as ResultsTable
     from ntmp_cli.stages.pipeline import Step
     from ntmp_cli.stages.sweep import Sweep
     from ntmp_cli.sweeps.plans import SweepPlan

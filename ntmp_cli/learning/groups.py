@@ -6,6 +6,8 @@ group means; these are the weights of least variance, and how well conditioned t
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,6 +17,20 @@ Floats = NDArray[np.float64]
 SAME_RATE = 1e-24
 # A gap √D/S₀ below this is none: nothing that a training could find out is behind it.
 NO_GAP = 1e-9
+
+# Rates are kept this far from 0 and 1, where their logit would be infinite.
+EDGE = 0.01
+
+
+def usable_rate(rate: float) -> float:
+    """A positive rate with a finite logit."""
+    return min(max(rate, EDGE), 1 - EDGE)
+
+
+def rate_shift(prior: float, rate: float) -> float:
+    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by (SPEC section 4)."""
+    at = usable_rate(rate)
+    return log(prior / (1 - prior)) - log(at / (1 - at))
 
 
 def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, float]:

@@ -39,6 +39,19 @@ class Checkpoints(Protocol):
     def due(self) -> bool: ...
 
 
+class NoCheckpoints:
+    """For trainings so short, or so deep inside something else, that their state is not kept."""
+
+    def save(self, state: State) -> None:
+        pass
+
+    def load(self) -> State | None:
+        return None
+
+    def due(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True)
 class HeldoutData:
     """Raw held-out tuples and unlabeled instances, without labels."""
@@ -71,9 +84,9 @@ class Job:
     heldout: HeldoutData | None
     test: Tensor
     device: torch.device
-    checkpoints: Checkpoints
+    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
     processes: OneProcess = field(default_factory=OneProcess)
-    # Who says which class is which where the method itself cannot: held-out data, or training data if there are none.
+    # Who says which class is which: held-out data, or training data if there are none; None where nobody is asked.
     asked: HeldoutData | None = None
     stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, int, int, Tensor], None] = lambda epoch, step, steps, loss: None
@@ -143,12 +156,12 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
         seconds = time.perf_counter() - started
 
         fields = _epoch_fields(job, epoch, steps, losses, telemetry)
-        asked = None if job.asked is None else method.mirror_centre(score_heldout(average.model, job.asked))
-        centre = together.agree(asked)
+        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
+        centre = together.agree(_mirror_centre(job, average.model, scored))
         if centre is not None:
             _mirror(model, average, optimizer, centre)
             fields["mirrored"] = True
-        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
+            scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
         fields["heldout_risk"] = together.agree(None if scored is None else method.heldout_risk(scored))
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
@@ -234,6 +247,15 @@ def _copy_of(model: Scorer) -> Scorer:
     twin = copy.deepcopy(model)
     twin.requires_grad_(False)
     return twin
+
+
+def _mirror_centre(job: Job, model: nn.Module, scored: Heldout | None) -> float | None:
+    """Where to mirror the network if those who are asked say so; held-out data are not scored twice for that."""
+    if job.asked is None:
+        return None
+    if job.asked is not job.heldout or scored is None:
+        scored = score_heldout(model, job.asked)
+    return job.method.mirror_centre(scored)
 
 
 def _mirror(model: Scorer, average: WeightAverage, optimizer: torch.optim.Optimizer, centre: float) -> None:

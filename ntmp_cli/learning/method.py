@@ -42,6 +42,11 @@ class Task:
         """Share of positives among all tuple instances, Σm/Σn."""
         return sum(m * k for _, m, k in self.strata) / self.instances
 
+    @property
+    def symmetric(self) -> bool:
+        """n = 2m in every stratum: the counts say nothing of which class is which."""
+        return all(n == 2 * m for n, m, _ in self.strata)
+
 
 @dataclass(frozen=True)
 class Heldout:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ntmp_cli.evaluation.comparisons import Entry
 from ntmp_cli.evaluation.summary import Cell as DataCell
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.tables import PERCENT, Cell, Column, Table, best_rows, is_ceiling, metric_cell, setting_words
+from ntmp_cli.reporting.rendering import Cell, Column, Table
+from ntmp_cli.reporting.tables import PERCENT, best_rows, is_ceiling, metric_cell, setting_words
 
 
 def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes: Sequence[str] = ()) -> Table:

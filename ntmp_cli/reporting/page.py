@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ntmp_cli.reporting.tables import Cell, Table, to_latex
+from ntmp_cli.reporting.rendering import Cell, Table, to_latex
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ import yaml
 
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.metrics import LOWER_IS_BETTER
 from ntmp_cli.evaluation.summary import Cell as DataCell
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.tables import PERCENT, Cell, Column, Table, metric_cell, metric_number, signed
+from ntmp_cli.reporting.rendering import Cell, Column, Table
+from ntmp_cli.reporting.tables import PERCENT, is_ceiling, metric_cell, metric_number, signed
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,20 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
                 )
 
 
+def counterparts(row: SummaryRow, ours: Ours | None) -> list[PaperCell]:
+    """The paper's cells of our row's method; of a method that the paper lacks, the best cell of the same setting.
+
+    A ceiling, which sees the labels, competes with nobody.
+    """
+    there = [cell for cell in paper_cells() if matches(cell, row, ours)]
+    if row["method"] in {cell.method for cell in paper_cells()} or is_ceiling(row["method"]):
+        return [cell for cell in there if cell.method == row["method"]]
+    return sorted(there, key=lambda cell: cell.mean, reverse=row["metric"] not in LOWER_IS_BETTER)[:1]
+
+
 def matches(cell: PaperCell, row: SummaryRow, ours: Ours | None) -> bool:
-    """Whether the paper's cell is about what our row is about, as far as the paper says."""
-    named = (row["dataset"], row["method"], row["metric"]) == (cell.dataset, cell.method, cell.metric)
+    """Whether the paper's cell is about the setting of our row, by whatever method, as far as the paper says."""
+    named = (row["dataset"], row["metric"]) == (cell.dataset, cell.metric)
     if not named or row["tuples"] != f"{row['n']}:{row['m']}":  # mixtures, or tuples made with other settings
         return False
     if cell.n is not None:
@@ -81,13 +94,13 @@ def beside_the_paper(
 ) -> Table:
     """A row per cell that both have: ours, the paper's, the difference. Blocks are data set, tuples and prior."""
     blocks: dict[DataCell, list[tuple[Cell, ...]]] = {}
-    unsaid = False
+    unsaid = foreign = False
     for row in summary:
         cell, entry = cell_of(row), Entry(row["method"], row["variant"])
-        for theirs in paper_cells():
-            if matches(theirs, row, facts.get((cell, entry))):
-                blocks.setdefault(cell, []).append(_line(row, entry, theirs))
-                unsaid = unsaid or theirs.n is None
+        for theirs in counterparts(row, facts.get((cell, entry))):
+            blocks.setdefault(cell, []).append(_line(row, entry, theirs))
+            unsaid = unsaid or theirs.n is None
+            foreign = foreign or theirs.method != entry.method
     if not blocks:
         known, methods = (sorted({getattr(cell, name) for cell in paper_cells()}) for name in ("dataset", "method"))
         raise UsageError(
@@ -100,6 +113,8 @@ def beside_the_paper(
         "Mean ± standard deviation; difference: ours minus the paper's, in percentage points for accuracy",
         "The paper's single runs are not known, so no difference is tested",
     ]
+    if foreign:
+        sentences.append("A method that the paper lacks stands beside the paper's best of the same setting, by name")
     if unsaid:
         sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")
     columns = (
@@ -110,7 +125,7 @@ def beside_the_paper(
         Column("metric", ("metric",)),
         Column("seeds", ("seeds",), numeric=True),
         Column("ours", ("mean", "std", "undefined", "ci_low", "ci_high"), numeric=True),
-        Column("paper", ("paper_mean", "paper_std"), numeric=True),
+        Column("paper", ("paper_mean", "paper_std", "paper_method"), numeric=True),
         Column("difference", ("difference",), numeric=True),
     )
     return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
@@ -119,6 +134,7 @@ def beside_the_paper(
 def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
     metric, mean = row["metric"], row["mean"]
     spread = "" if theirs.std is None else f" ± {metric_number(metric, theirs.std)}"
+    whose = "" if theirs.method == entry.method else f" ({theirs.method})"
     unit = " (%)" if metric in PERCENT else ""
     return (
         Cell(row["dataset"], (row["dataset"],)),
@@ -128,7 +144,7 @@ def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
         Cell(metric + unit, (metric,)),
         Cell(str(row["seeds"]), (row["seeds"],)),
         metric_cell(metric, row, best=False),
-        Cell(metric_number(metric, theirs.mean) + spread, (theirs.mean, theirs.std)),
+        Cell(metric_number(metric, theirs.mean) + spread + whose, (theirs.mean, theirs.std, theirs.method)),
         Cell("undefined", (float("nan"),))
         if mean is None
         else Cell(signed(metric, mean - theirs.mean), (mean - theirs.mean,)),

@@ -21,6 +21,7 @@ from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts, benjamini_hochberg
 from ntmp_cli.learning.counts import count_posterior
+from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.recalibration import recalibrate
 from ntmp_cli.prior.drift import drift
 from ntmp_cli.prior.estimator import ScoredTuples
@@ -224,7 +225,7 @@ def _heldout(run: Artifact) -> ScoredTuples | None:
 def _noise_of(parts: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
     """The audit of all parts together, each under the line that its counts ask for at the noise rate found."""
     sizes, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sizes", "counts"))
-    rate = min(max(float(counts.sum() / sizes.sum()), 0.01), 0.99)
+    rate = usable_rate(float(counts.sum() / sizes.sum()))
     noise = COUNT_NOISE
     for _ in range(ROUNDS):
         lines = [recalibrate(part.scores, part.sizes, part.counts, noise) for part in parts]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import EstimatePriorConfig, TrainConfig
@@ -20,11 +20,13 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.discriminant import Moments, fit
+from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import HeldoutData, Job, Outcome, train_epochs
 from ntmp_cli.learning.method import GradientMethod, Task, methods
 from ntmp_cli.learning.models import build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.prior.score_model import prior_free_settings
 from ntmp_cli.stages.teacher import fit_data
 from ntmp_cli.stages.train import Watcher
 from ntmp_cli.stages.training_data import (
@@ -86,7 +88,7 @@ def cross_scored(
     kind = methods.get(config.method)
     assert issubclass(kind, GradientMethod)
     parts = training_data(source, config, folds, batch=kind.batch)
-    shift = float(logit(config.prior) - logit(min(max(task.rate, 0.01), 0.99)))
+    shift = rate_shift(config.prior, task.rate)
     scored = []
     for number, part in enumerate(parts):
         others = _union([other for other in parts if other is not part])
@@ -120,18 +122,7 @@ def score_model(config: EstimatePriorConfig, task: Task) -> TrainConfig:
             *("epochs", "batch_size", "lr", "count_noise", "memory_mb"),
         )
     }
-    # `count` asks the counts which side is which; of tuples that are all half positive there is nothing to ask.
-    symmetric = all(n == 2 * m for n, m, _ in task.strata)
-    return TrainConfig(
-        **shared,
-        method="count-plain" if symmetric else "count",
-        warmup=config.warmup,
-        self_training=0.0,
-        prior=min(max(task.rate, 0.01), 0.99),
-        trace_every=0,
-        select="last",
-        seed=config.seed,
-    )
+    return TrainConfig(**{**prior_free_settings(task), **shared, "warmup": config.warmup, "seed": config.seed})
 
 
 def _union(parts: Sequence[TrainingData]) -> TrainingData:
@@ -160,7 +151,7 @@ def _network(
     model = build_scorer(method.network, source.summary["instance"]["shape"], factor, shift, config.seed + number)
     asked = (heldout or some_training_data(data)) if method.oriented_by_data() else None
     test = torch.empty(0)
-    job = Job(config, method, model, PartedData([data]), heldout, test, device, _Unkept(), asked=asked)
+    job = Job(config, method, model, PartedData([data]), heldout, test, device, asked=asked)
     outcome = Outcome()
     for record in train_epochs(job, outcome):
         if watcher:
@@ -179,7 +170,7 @@ def _closed_form(source: Artifact, data: TrainingData, task: Task) -> Score:
         moments.add_tuples(x, sizes, counts)
     assert moments is not None, "a part holds tuples"
     try:
-        found = fit(moments, min(max(task.rate, 0.01), 0.99))
+        found = fit(moments, usable_rate(task.rate))
     except (ZeroDivisionError, ValueError) as error:
         raise NotIdentifiableError(
             f"no class means can be told from these tuples: {error}",
@@ -227,16 +218,3 @@ def _score_part(part: TrainingData, score: Score, noise: float) -> ScoredTuples:
 
 def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     return np.concatenate(pieces).astype(np.float64)
-
-
-class _Unkept:
-    """A score model takes a minute: its state is not saved."""
-
-    def save(self, state: dict[str, Any]) -> None:
-        pass
-
-    def load(self) -> dict[str, Any] | None:
-        return None
-
-    def due(self) -> bool:
-        return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ntmp_cli.artifacts import Artifact, open_artifact
-from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig, build
+from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
 from ntmp_cli.data.labelled import datasets
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
@@ -17,6 +17,7 @@ from ntmp_cli.learning.encoders import get_encoder
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import require_model
 from ntmp_cli.prior.estimator import priors
+from ntmp_cli.settings import build
 from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples

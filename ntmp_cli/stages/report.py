@@ -30,7 +30,8 @@ from ntmp_cli.reporting.operating import operating_of, operating_words
 from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, PageWords, render_page
 from ntmp_cli.reporting.paper import Ours, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
-from ntmp_cli.reporting.tables import Table, escape_markdown, results_table, to_csv, to_latex, to_markdown
+from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
+from ntmp_cli.reporting.tables import results_table
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
 PAGE = "index.html"
@@ -74,8 +75,9 @@ def report(
     found = _read(evaluation)
     tables = _tables(found, config)
     drawn = {**_figures(found, config), **{name: images for name, images, _ in map(_carried, extras, _names(extras))}}
-    words = _words(found, _metrics(evaluation, config)[0])
-    summary = study_words(found.groups, _metrics(evaluation, config)[0], found.comparisons)
+    metrics = _metrics(evaluation, config)
+    words = _words(found, metrics)
+    summary = study_words(found.groups, metrics[0], found.comparisons)
     with publishing(out, plan, if_exists=if_exists) as staging:
         for name, entry in tables.items():
             staging.add_bytes(f"{name}.md", f"# {escape_markdown(config.title)}\n\n{to_markdown(entry.table)}".encode())
@@ -196,17 +198,17 @@ def _ours(found: Evaluated) -> dict[tuple[Cell, Entry], Ours]:
 # Words ---------------------------------------------------------------------------------------------
 
 
-def _words(found: Evaluated, metric: str) -> list[PageWords]:
-    """The paragraphs of one metric: all cells together first, then cell by cell."""
+def _words(found: Evaluated, metrics: Sequence[str]) -> list[PageWords]:
+    """A paragraph per comparison, metric by metric: all cells together first, then cell by cell."""
     groups: dict[str, list[str]] = {}
-    ours = [own for own in found.comparisons if own["metric"] == metric]
-    for own in sorted(ours, key=lambda own: own["scope"] != "overall"):
-        heading = (
-            "All cells together"
+    ours = [own for own in found.comparisons if own["metric"] in metrics]
+    for own in sorted(ours, key=lambda own: (metrics.index(own["metric"]), own["scope"] != "overall")):
+        where = (
+            "all cells together"
             if own["scope"] == "overall"
             else f"{own['dataset']} {own['tuples']} at π = {own['prior']:g}"
         )
-        groups.setdefault(heading, []).append(comparison_words(own))
+        groups.setdefault(f"{own['metric']}, {where}", []).append(comparison_words(own))
     return [PageWords(heading, paragraphs) for heading, paragraphs in groups.items()]
 
 

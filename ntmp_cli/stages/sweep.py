@@ -19,13 +19,13 @@ from ntmp_cli.config import (
     MakeTuplesConfig,
     PriorSweepConfig,
     SweepConfig,
-    build,
 )
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import mean_rate, parse_spec
 from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError, NtmpError, UsageError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.settings import build
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.sweep_results import publish_results

@@ -63,7 +63,7 @@ def prior_weights(config: TrainConfig, source: Artifact) -> InstanceTargets:
     task, pieces, prior = read_task(source), _pieces(config, source), config.prior
     ones = np.ones(task.instances, dtype=np.float32), np.ones(task.unlabeled, dtype=np.float32)
     found = None
-    if any(n != 2 * m for n, m, _ in task.strata):
+    if not task.symmetric:
         found = ClosedForm(config, task).discriminant(pieces, trusts_prior=False).prior_estimate
     if found is None or not 0 < found < 1:
         raise NotIdentifiableError(

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.evaluation.calibration import Temperature, temperature_by_counts
 from ntmp_cli.evaluation.metrics import refuse_nan
+from ntmp_cli.learning.groups import rate_shift
 
 # From fewer tuples a temperature is mostly chance.
 FEWEST_TUPLES = 50
@@ -22,8 +22,7 @@ def tuple_shift(run: Artifact) -> float:
     """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples (SPEC section 4)."""
     facts = run.summary
     # Runs of earlier versions know the mean rate only, which differs where tuples differ in length.
-    rate = min(max(facts.get("tuple_rate", facts["mean_rate"]), 0.01), 0.99)
-    return float(logit(run.manifest.config["prior"]) - logit(rate))
+    return rate_shift(run.manifest.config["prior"], facts.get("tuple_rate", facts["mean_rate"]))
 
 
 def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]], noise: float | None = None) -> Temperature:

@@ -18,9 +18,9 @@ from ntmp_cli.config import (
     PriorSweepConfig,
     SweepConfig,
     TrainConfig,
-    build,
 )
 from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.settings import build
 
 # Values such as π̂ + δ are meant as typed; binary fractions would put digits into names that nobody typed.
 DIGITS = 10

@@ -16,7 +16,7 @@ from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.loop import WeightAverage
-from ntmp_cli.learning.method import Task, methods
+from ntmp_cli.learning.method import Heldout, Task, methods
 from ntmp_cli.learning.methods.count import believed_loss
 from ntmp_cli.learning.models import build_scorer, predict
 from ntmp_cli.learning.recalibration import looks_mirrored
@@ -132,3 +132,47 @@ def test_the_averaged_network_scores_what_it_is_asked_for() -> None:
     alone = WeightAverage(model, 0.0).scores(x, current, 3)
     assert torch.equal(alone, current.detach())
     assert model.training
+
+
+def heldout_scores(prior: float, tuples: int = 300, unlabeled: int = 600, separation: float = 3.0) -> Heldout:
+    """Log-odds at the prior of two unit Gaussians, of (3,1) tuples and of a pool."""
+    rng = np.random.default_rng(1)
+    positive = np.append(np.tile([True, False, False], tuples), rng.random(unlabeled) < prior)
+    x = rng.standard_normal(len(positive)) + separation * (positive - 0.5)
+    scores = (separation * x + np.log(prior / (1 - prior))).astype(np.float32)
+    inside = 3 * tuples
+    return Heldout(scores[:inside], np.full(tuples, 3), np.ones(tuples, np.int64), scores[inside:])
+
+
+def exchanged(heldout: Heldout, centre: float) -> Heldout:
+    return Heldout(
+        2 * np.float32(centre) - heldout.tuple_scores,
+        heldout.sizes,
+        heldout.counts,
+        2 * np.float32(centre) - heldout.unlabeled_scores,
+    )
+
+
+@pytest.mark.parametrize("warmup", ["risk", "discriminant", "none"])
+@pytest.mark.parametrize("prior", [0.1, 0.6, 0.9])
+def test_whatever_led_it_a_network_that_is_clearly_mirrored_is_turned(warmup: str, prior: float) -> None:
+    """A few steps on little data may not be enough for the risk to lead."""
+    count = methods.get("count")(TrainConfig(prior=prior, warmup=warmup), Task([(3, 1, 300)], 600))
+    right = heldout_scores(prior)
+    assert count.oriented_by_data()
+    assert count.mirror_centre(right) is None
+    assert count.mirror_centre(exchanged(right, count.shift)) == count.shift
+
+
+def test_a_network_that_is_led_is_not_turned_by_chance() -> None:
+    """Scores without information look mirrored half of the time; the risk has a side, and needs time to find it."""
+    task, rng = Task([(3, 1, 300)], 600), np.random.default_rng(0)
+    led, alone = (methods.get("count")(TrainConfig(prior=0.6, warmup=name), task) for name in ("risk", "none"))
+    turned = {"led": 0, "alone": 0}
+    for _ in range(20):
+        inside, outside = (rng.standard_normal(size).astype(np.float32) for size in (900, 600))
+        noise = Heldout(inside, np.full(300, 3), np.ones(300, np.int64), outside)
+        turned["led"] += led.mirror_centre(noise) is not None
+        turned["alone"] += alone.mirror_centre(noise) is not None
+    assert turned["led"] == 0
+    assert turned["alone"] > 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,30 +56,39 @@ def gradient(processes: OneProcess, batch: Batch, settings: dict[str, Any]) -> d
     return {"loss": loss.detach()[None], **found, **dict(network.named_buffers())}
 
 
-def work(rank: int, port: int, settings: dict[str, Any], out: str) -> None:
+def work(rank: int, port: int, out: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     with process_group(torch.device("cpu")) as processes:
-        found = gradient(processes, shares()[rank], settings)
+        found = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
         stop = processes.whole(shares()[rank], rank == 1)[1]
         said = processes.agree(f"I am {rank}")
     if rank == 0:
         torch.save({"found": found, "stop": stop, "said": said}, out)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_gradient_of_two_processes_is_that_of_one(name: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What two processes found, of all settings: they start but once."""
+    out = tmp_path_factory.mktemp("processes") / "out.pt"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(work, args=(port, SETTINGS[name], str(tmp_path / "out.pt")), nprocs=2)
-    told = torch.load(tmp_path / "out.pt", weights_only=True)
-    one = gradient(OneProcess(), joined(shares()), SETTINGS[name])
-    assert told["found"].keys() == one.keys()
-    for key, value in one.items():
-        assert torch.allclose(told["found"][key].double(), value.double(), rtol=1e-9, atol=1e-12), key
-    assert max(float(value.abs().max()) for key, value in one.items() if key.endswith("weight")) > 1e-4
+    mp.spawn(work, args=(port, str(out)), nprocs=2)
+    return torch.load(out, weights_only=True)
+
+
+def test_two_processes_agree(told: Any) -> None:
     assert (told["stop"], told["said"]) == (True, "I am 0")
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_gradient_of_two_processes_is_that_of_one(name: str, told: Any) -> None:
+    found, one = told["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
+    assert found.keys() == one.keys()
+    for key, value in one.items():
+        assert torch.allclose(found[key].double(), value.double(), rtol=1e-9, atol=1e-12), key
+    assert max(float(value.abs().max()) for key, value in one.items() if key.endswith("weight")) > 1e-4
     assert any(isinstance(layer, nn.BatchNorm2d) for layer in build_network("resnet20", SHAPE).modules())

@@ -14,8 +14,9 @@ from PIL import Image
 
 from ntmp_cli import __version__
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import PipelineConfig, load
+from ntmp_cli.config import PipelineConfig
 from ntmp_cli.learning.method import methods
+from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 
 SAMPLE_CONFIGS = Path(__file__).parents[2] / "sample_configs"

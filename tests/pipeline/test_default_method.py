@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import RISK_SETTINGS, PipelineConfig, TrainConfig, load
+from ntmp_cli.config import RISK_SETTINGS, PipelineConfig, TrainConfig
+from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 
 # Values that are not the default, and some that are: it is the asking that counts.

@@ -71,9 +71,8 @@ def history(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
         ["--method", "count", "--model", "mlp", "--epochs", "2"],
         ["--clamp", "abs", "--clamp-scope", "source", "--model", "mlp"],
         ["--method", "supervised", "--model", "linear"],
-        ["--method", "attention-mil"],
     ],
-    ids=["count", "abs by source", "supervised", "attention"],
+    ids=["count", "abs by source", "supervised"],
 )
 def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, settings: list[str]) -> None:
     words = ["train", "--tuples", str(tuples), "--prior", "0.7", *GENTLE, *settings, "--json"]

@@ -50,7 +50,7 @@ def gaussian_scores(sizes: Sizes, prior: float, unlabeled: int, rng: np.random.G
 @pytest.mark.parametrize("mix", MIXES)
 def test_estimates_scatter_around_the_true_prior(mix: str, prior: float) -> None:
     rng = np.random.default_rng(17)
-    estimates = np.array([moments(gaussian_scores(MIXES[mix](rng), prior, 600, rng)) for _ in range(80)])
+    estimates = np.array([moments(gaussian_scores(MIXES[mix](rng), prior, 600, rng)) for _ in range(40)])
     assert abs(estimates.mean() - prior) < 4 * estimates.std(ddof=1) / np.sqrt(len(estimates))
     # No more scatter than a few times that of U alone, √(π(1−π)/600) ≤ 0.021.
     assert estimates.std() < 0.06

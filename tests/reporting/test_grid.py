@@ -5,7 +5,7 @@ import io
 
 from some_rows import group
 
-from ntmp_cli.reporting import tables
+from ntmp_cli.reporting import rendering
 from ntmp_cli.reporting.grid import metric_grid
 from ntmp_cli.reporting.operating import Operating, operating_of, operating_words
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
@@ -44,7 +44,7 @@ def test_the_caption_says_what_bold_means_who_is_unranked_and_where_the_study_op
 
 
 def test_csv_of_a_grid_holds_raw_values_by_method() -> None:
-    first = next(csv.DictReader(io.StringIO(tables.to_csv(metric_grid(ROWS, "accuracy", title="Study")))))
+    first = next(csv.DictReader(io.StringIO(rendering.to_csv(metric_grid(ROWS, "accuracy", title="Study")))))
     assert (first["prior"], first["n"], first["a mean"], first["b std"]) == ("0.2", "3", "0.9000001", "0.01")
 
 

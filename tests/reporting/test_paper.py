@@ -55,7 +55,6 @@ def test_accuracy_is_found_by_data_set_tuples_prior_and_method(method: str, plac
         {"dataset": "digits"},
         {"n": 4},
         {"tuples": "3:1 [count_noise=0.1]"},
-        {"method": "count"},
         {"metric": "accuracy_at_prior"},
     ],
 )
@@ -77,6 +76,30 @@ def test_calibration_is_matched_by_the_gap_and_the_small_table_by_the_frozen_enc
     assert [row[-1].text for row in table.rows] == ["+0.0400", "−0.0200"]
     assert "names the gap or the encoder, but not (n, m) and π" in table.caption
     assert "no difference is tested" in table.caption
+
+
+def test_a_method_that_the_paper_lacks_stands_beside_its_best() -> None:
+    """MNIST (3,1) at .5: the best of seven is URE+ReLU, with 98.87."""
+    own = {cell.method: cell.mean for cell in paper_cells() if (cell.dataset, cell.n, cell.prior) == ("mnist", 3, 0.5)}
+    best = max(own, key=lambda name: own[name])
+    table = beside_the_paper([group("count", 0.9882, prior=0.5, dataset="mnist")], {}, title="Study")
+    ((*_, paper, difference),) = table.rows
+    assert paper.text.startswith(f"{100 * own[best]:.2f} ± ")
+    assert paper.text.endswith(f"({best})")
+    assert (best, difference.text) == ("ure+relu", "−0.05")
+    assert "stands beside the paper's best" in table.caption
+
+
+def test_the_best_of_a_calibration_is_the_smallest() -> None:
+    ours = group("count", 0.02, "ece_scaled_labels", dataset="fashion-mnist", prior=7 / 12)
+    facts = {(cell_of(ours), Entry("count", "")): Ours(0.25, False)}
+    ((*_, paper, _),) = beside_the_paper([ours], facts, title="Study").rows
+    assert paper.text.endswith("(ure+abs)")
+
+
+def test_a_ceiling_competes_with_nobody() -> None:
+    with pytest.raises(UsageError, match="no cell of this evaluation"):
+        beside_the_paper([group("supervised", 0.99, prior=0.5, dataset="mnist")], {}, title="Study")
 
 
 def test_a_study_of_something_else_is_told_what_the_paper_has() -> None:

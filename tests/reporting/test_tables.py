@@ -16,8 +16,9 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.evaluation.summary import SummaryRow
-from ntmp_cli.reporting import tables
-from ntmp_cli.reporting.tables import Table, escape_latex, escape_markdown, results_table
+from ntmp_cli.reporting import rendering, tables
+from ntmp_cli.reporting.rendering import Table, escape_latex, escape_markdown
+from ntmp_cli.reporting.tables import results_table
 
 
 def group(method: str, mean: float | None, metric: str = "accuracy", **changes: Any) -> SummaryRow:
@@ -157,11 +158,11 @@ def test_comparisons_add_interval_p_and_effect_size() -> None:
         "Missing pairs: few seed 3: no run of ure; none seed 0: no run of ure.",
     ):
         assert sentence in built.caption
-    row = list(csv.DictReader(io.StringIO(tables.to_csv(built))))[1]
+    row = list(csv.DictReader(io.StringIO(rendering.to_csv(built))))[1]
     assert (row["accuracy_p_holm"], row["accuracy_p"], row["accuracy_pairs"]) == ("0.125", "0.0625", "5")
     assert (row["accuracy_cliff"], row["accuracy_cliff_word"]) == ("-0.2", "small")
     assert row["accuracy_difference_low"] == "-0.06"
-    latex = tables.to_latex(built)
+    latex = rendering.to_latex(built)
     assert r"Cliff's $\delta$" in latex
     assert r"{[}$-$6.00, 0.00{]}" in latex
 
@@ -229,7 +230,7 @@ def test_metrics_with_a_special_look_exist() -> None:
 
 def test_markdown() -> None:
     built = table(group("a|b", 0.9), group("b", 0.8), group("c_d", None), title="Results")
-    assert tables.to_markdown(built).splitlines()[2:] == [
+    assert rendering.to_markdown(built).splitlines()[2:] == [
         "| dataset | tuples | π | method | accuracy (%) |",
         "| --- | --- | ---: | --- | ---: |",
         r"| digits | 3:1 | 0.5 | a\|b | **90.00 ± 0.31** |",
@@ -240,7 +241,7 @@ def test_markdown() -> None:
 
 @given(st.text())
 def test_markdown_cells_keep_their_text_and_their_column(text: str) -> None:
-    line = tables.to_markdown(table(group(text, 0.9, variant="x"), title=text)).splitlines()[-1]
+    line = rendering.to_markdown(table(group(text, 0.9, variant="x"), title=text)).splitlines()[-1]
     cells = re.findall(r"\| ((?:\\.|[^|\\])*) (?=\|)", line)
     assert len(cells) == 6
     assert re.sub(r"\\(.)", r"\1", cells[3]) == one_line(text)
@@ -269,7 +270,7 @@ def test_csv_holds_raw_values() -> None:
         group("c", 0.5, seeds=1, std=None, tuples="mix", n=None, m=None),
         reference="b",
     )
-    rows = list(csv.DictReader(io.StringIO(tables.to_csv(built))))
+    rows = list(csv.DictReader(io.StringIO(rendering.to_csv(built))))
     assert rows[0] == {
         "dataset": "digits",
         "tuples": "3:1",
@@ -292,7 +293,7 @@ def test_csv_holds_raw_values() -> None:
 
 def test_latex() -> None:
     built = table(group("ure+abs", 0.9), group("[c_d]", 0.8), title="100% of $")
-    assert tables.to_latex(built).splitlines() == [
+    assert rendering.to_latex(built).splitlines() == [
         r"\begin{table}",
         r"\centering",
         r"\caption{100\% of \$. Mean $\pm$ standard deviation over 5 seeds; (n, m) = (3, 1) with $\alpha$ = "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.counts import count_log_prob
-from ntmp_cli.learning.groups import normalised_gap
+from ntmp_cli.learning.groups import normalised_gap, rate_shift
 from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
 from ntmp_cli.learning.recalibration import looks_mirrored, recalibrate
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks
@@ -50,7 +49,7 @@ class CountPlain(GradientMethod):
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         # The network's scores are at the deployment prior; the likelihood wants them at the tuples' own rate.
-        self.shift = _logit(config.prior) - _logit(_tuple_rate(task))
+        self.shift = rate_shift(config.prior, task.rate)
 
     def prepare(self, batch: Batch, progress: float) -> Any:
         return _Prepared(torch.from_numpy(batch.sizes), torch.from_numpy(batch.counts), batch.tuple_instances)
@@ -152,14 +151,21 @@ class Count(CountPlain):
         }
 
     def oriented_by_data(self) -> bool:
-        """The risk and the closed form have a side of their own; without them scores must be asked for it."""
-        return self.config.warmup == "none" or (self.config.warmup == "risk" and not self._risk_leads)
+        return True
+
+    def _led(self) -> bool:
+        """The risk and the closed form have a side of their own; without them the data decide alone."""
+        return self.config.warmup == "discriminant" or (self.config.warmup == "risk" and self._risk_leads)
 
     def mirror_centre(self, heldout: Heldout) -> float | None:
-        """First order where it is clear, U against tuples; else the likelihood of the counts under either sign."""
+        """First order where it is clear, U against tuples; else the likelihood of the counts under either sign.
+
+        A network that is led is only turned by clear evidence: few steps on little data may not be enough to lead it.
+        """
         z = orientation_z(heldout) * np.sign(self.config.prior - self.task.rate)
-        symmetric = all(n == 2 * m for n, m, _ in self.task.strata)
-        if abs(z) > CLEAR or symmetric:
+        if self._led():
+            mirrored = z < -CLEAR
+        elif abs(z) > CLEAR or self.task.symmetric:
             mirrored = z < 0
         else:
             mirrored = looks_mirrored(heldout.tuple_scores - self.shift, heldout.sizes, heldout.counts)
@@ -185,22 +191,13 @@ def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> float:
     Networks grow too sure of themselves long before they rank worse; toned down, the likelihood sees what they know.
     They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
     """
-    z = heldout.tuple_scores - (_logit(config.prior) - _logit(_tuple_rate(task)))
+    z = heldout.tuple_scores - rate_shift(config.prior, task.rate)
     return recalibrate(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0).nll
-
-
-def _tuple_rate(task: Task) -> float:
-    """Share of positives among all tuple instances, kept away from 0 and 1 where its logit would be infinite."""
-    return min(max(task.rate, 0.01), 0.99)
-
-
-def _logit(p: float) -> float:
-    return log(p / (1 - p))
 
 
 def require_orientation(config: TrainConfig, task: Task) -> None:
     """n = 2m in every stratum and π = ½: exchanging the classes leaves all data unchanged."""
-    if all(n == 2 * m for n, m, _ in task.strata) and abs(config.prior - 0.5) < 1e-9:
+    if task.symmetric and abs(config.prior - 0.5) < 1e-9:
         raise NotIdentifiableError(
             "the two classes cannot be told apart: every tuple is half positive and so is the unlabeled pool",
             hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",

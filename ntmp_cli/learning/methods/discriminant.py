@@ -47,7 +47,7 @@ class ClosedForm(FittedMethod):
                 hint="Use tuples with more than one member, or of several rates, or another unlabeled pool.",
             ) from None
         # With n = 2m throughout the likelihood is symmetric: then the weak first order is all there is.
-        if not (found.oriented and trusts_prior) and any(n != 2 * m for n, m, _ in self.task.strata):
+        if not (found.oriented and trusts_prior) and not self.task.symmetric:
             found = found.decided(mirrored=self._is_mirrored(found, data))
         return found
 
