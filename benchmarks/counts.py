@@ -39,7 +39,7 @@ def ratios() -> Iterator[Ratio]:
         late.method.wants_teacher = lambda step, progress, wants=late.method.wants_teacher: wants(step, 0.9)
         for what, job in (("in its warm-up", early), ("in its self-training", late)):
             ours, other = train_epochs(job, Outcome()), train_epochs(ceiling, Outcome())
-            seconds = take_turns(lambda ours=ours: next(ours), lambda other=other: next(other), 5)
+            seconds = take_turns(lambda ours=ours: next(ours), lambda other=other: next(other), 9)
             yield Ratio(f"epoch of count {what}, mlp on data of MNIST's size, against supervised", *seconds, 1.2)
 
 

@@ -15,15 +15,19 @@ Tuples are ragged: those of one length form a dense table (T, n), a tuple with m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 # Products of at most this many nats stay above the smallest double (e^-708), with room to spare.
 _SAFE_NATS = 600.0
+_REMEMBERED = 64
 # Tables of a block of tuples stay below this size.
 _TABLE_BYTES = 64 * 2**20
 
@@ -34,84 +38,154 @@ def count_log_prob(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: flo
     `scores` holds the instances of all tuples in a row. With `flip_rate` > 0 the recorded count is the true one with
     probability 1 − flip_rate and off by one otherwise (at 0 and n the only neighbour), summed over the true count.
     """
-    log_prob: Tensor = _CountLogProb.apply(scores, sizes, counts, flip_rate)  # type: ignore[no-untyped-call]
-    return log_prob
+    return RecordedCounts(sizes.cpu().numpy(), counts.cpu().numpy(), flip_rate).log_prob(scores)
 
 
 def count_posterior(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float = 0.0) -> Tensor:
     """P(y_i=1 | scores, recorded count) of every instance, in a row."""
-    return _sweep(scores.detach(), sizes, counts, flip_rate)[1]
+    return RecordedCounts(sizes.cpu().numpy(), counts.cpu().numpy(), flip_rate).posterior(scores)
 
 
-class _CountLogProb(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> Tensor:
-        log_prob, posterior = _sweep(scores, sizes, counts, flip_rate)
-        ctx.save_for_backward(posterior - scores.to(posterior.dtype).sigmoid(), sizes)
-        return log_prob.to(scores.dtype)
+@dataclass(frozen=True)
+class _OneLength:
+    """Tuples of one length: where they and their instances stand (n, T), which are mirrored, and what they reach.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        slope, sizes = ctx.saved_tensors
-        return (grad.to(slope.dtype).repeat_interleave(sizes) * slope).to(grad.dtype), None, None, None
+    `target` is P(recorded count | true count k) for k = 0 … as (k, T); tuples stand last, so that every operation runs
+    along contiguous memory. `members` is None where all tuples have this length, `signs` where none is mirrored.
+    """
 
-
-def _sweep(scores: Tensor, sizes: Tensor, counts: Tensor, flip_rate: float) -> tuple[Tensor, Tensor]:
-    """Log-probability per tuple and posterior per instance, in double."""
-    if scores.device.type == "mps":  # Apple's GPUs have no doubles
-        found = _sweep(scores.cpu(), sizes.cpu(), counts.cpu(), flip_rate)
-        return found[0].float().to(scores.device), found[1].float().to(scores.device)
-    z = scores.double()
-    lengths: list[int] = torch.unique(sizes).tolist()
-    if len(lengths) == 1:
-        log_prob, posterior = _dense(z.view(-1, lengths[0]), counts, flip_rate)
-        return log_prob, posterior.reshape(-1)
-    log_prob = z.new_empty(len(sizes))
-    posterior = torch.empty_like(z)
-    starts = sizes.cumsum(0) - sizes
-    for n in lengths:
-        which = (sizes == n).nonzero().squeeze(1)
-        index = starts[which, None] + torch.arange(n, device=z.device)
-        log_prob[which], posterior[index] = _dense(z[index], counts[which], flip_rate)
-    return log_prob, posterior
+    n: int
+    which: Tensor
+    members: Tensor | None
+    signs: Tensor | None
+    target: Tensor
 
 
-def _dense(z: Tensor, counts: Tensor, flip_rate: float) -> tuple[Tensor, Tensor]:
-    """Tuples of one length n, in blocks whose tables fit."""
-    n = z.shape[1]
-    mirrored = counts * 2 > n
-    z = torch.where(mirrored[:, None], -z, z)
-    counts = torch.where(mirrored, n - counts, counts)
-    width = min(n, int(counts.max()) + (flip_rate > 0)) + 1
-    block = max(1, _TABLE_BYTES // (8 * (n + 1) * width))
-    parts = [
-        _tables(some_z, _target(some_counts, n, width, flip_rate))
-        for some_z, some_counts in zip(torch.split(z, block), torch.split(counts, block), strict=True)
-    ]
-    log_prob = torch.cat([part[0] for part in parts])
-    posterior = torch.cat([part[1] for part in parts])
-    return log_prob, torch.where(mirrored[:, None], 1 - posterior, posterior)
+class RecordedCounts:
+    """Sizes and counts of some tuples, made ready once for any number of scores.
+
+    In training the same composition of a batch comes again and again, and this preparation costs more than the tables.
+    """
+
+    def __init__(self, sizes: NDArray[np.int64], counts: NDArray[np.int64], flip_rate: float = 0.0) -> None:
+        self.tuples, self.instances = len(sizes), int(sizes.sum())
+        self.owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        starts = np.cumsum(sizes) - sizes
+        lengths = np.unique(sizes).tolist()
+        self.groups = [_one_length(n, sizes, counts, starts, flip_rate, only=len(lengths) == 1) for n in lengths]
+
+    def log_prob(self, scores: Tensor) -> Tensor:
+        """log P(recorded count | scores) of every tuple, differentiable in the scores."""
+        found: Tensor = _LogProb.apply(scores, self)  # type: ignore[no-untyped-call]
+        return found
+
+    def posterior(self, scores: Tensor) -> Tensor:
+        """P(y_i=1 | scores, recorded count) of every instance, in a row."""
+        return self.sweep(scores.detach())[1]
+
+    def sweep(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability per tuple and posterior per instance, in double."""
+        device = scores.device
+        if device.type == "mps":  # Apple's GPUs have no doubles
+            found = self.sweep(scores.cpu())
+            return found[0].float().to(device), found[1].float().to(device)
+        log_prob = torch.empty(self.tuples, dtype=torch.float64, device=device)
+        posterior = torch.empty(self.instances, dtype=torch.float64, device=device)
+        for group in self.groups:
+            if group.members is None:
+                z = torch.empty((group.n, self.tuples), dtype=torch.float64, device=device)
+                z.copy_(scores.view(self.tuples, group.n).T)
+            else:
+                z = scores[group.members.to(device)].double()
+            signs = None if group.signs is None else group.signs.to(device)
+            found = _blocks(z if signs is None else z * signs, group.target.to(device))
+            own = found[1] if signs is None else torch.where(signs < 0, 1 - found[1], found[1])
+            if group.members is None:
+                return found[0], own.T.reshape(-1)
+            log_prob[group.which.to(device)] = found[0]
+            posterior[group.members.to(device)] = own
+        return log_prob, posterior
 
 
-def _target(counts: Tensor, n: int, width: int, flip_rate: float) -> Tensor:
-    """P(recorded count | true count k) for k = 0 … width−1, one row per tuple."""
-    k = torch.arange(width, device=counts.device)
-    distance = (k - counts[:, None]).abs()
-    exact = (distance == 0).double()
+class RememberedCounts:
+    """`RecordedCounts` of the compositions of a batch, of which fixed (n, m) have few."""
+
+    def __init__(self, flip_rate: float) -> None:
+        self._flip_rate = flip_rate
+        self._found: dict[tuple[bytes, bytes], RecordedCounts] = {}
+
+    def of(self, sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> RecordedCounts:
+        composition = sizes.tobytes(), counts.tobytes()
+        if composition not in self._found:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[composition] = RecordedCounts(sizes, counts, self._flip_rate)
+        return self._found[composition]
+
+
+def _one_length(
+    n: int,
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    flip_rate: float,
+    *,
+    only: bool,
+) -> _OneLength:
+    which = np.flatnonzero(sizes == n)
+    own = counts[which]
+    mirrored = own * 2 > n
+    own = np.where(mirrored, n - own, own)
+    width = min(n, int(own.max()) + (flip_rate > 0)) + 1
+    signs = torch.from_numpy(np.where(mirrored, -1.0, 1.0)) if mirrored.any() else None
+    members = None if only else torch.from_numpy(starts[which] + np.arange(n)[:, None])
+    return _OneLength(n, torch.from_numpy(which), members, signs, torch.from_numpy(_target(own, n, width, flip_rate)))
+
+
+def _target(counts: NDArray[np.int64], n: int, width: int, flip_rate: float) -> NDArray[np.float64]:
+    """P(recorded count | true count k) for k = 0 … width−1, one column per tuple."""
+    k = np.arange(width)[:, None]
+    distance = np.abs(k - counts)
+    exact: NDArray[np.float64] = (distance == 0).astype(np.float64)
     if flip_rate == 0:
         return exact
     # From 0 and from n there is only one neighbour to flip to.
     one_way = (k == 0) | (k == n)
-    return (1 - flip_rate) * exact + flip_rate * torch.where(one_way, 1.0, 0.5).double() * (distance == 1)
+    noisy: NDArray[np.float64] = (1 - flip_rate) * exact + flip_rate * np.where(one_way, 1.0, 0.5) * (distance == 1)
+    return noisy
+
+
+class _LogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, recorded: RecordedCounts) -> Tensor:
+        log_prob, posterior = recorded.sweep(scores)
+        ctx.save_for_backward(posterior.sub_(scores.to(posterior.dtype).sigmoid()), recorded.owner.to(scores.device))
+        return log_prob.to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        slope, owner = ctx.saved_tensors
+        return (grad.to(slope.dtype)[owner] * slope).to(grad.dtype), None
+
+
+def _blocks(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Tuples of one length n, in blocks whose tables fit; z is (n, T)."""
+    block = max(1, _TABLE_BYTES // (8 * (len(z) + 1) * len(target)))
+    if z.shape[1] <= block:
+        return _tables(z, target)
+    pairs = zip(torch.split(z, block, 1), torch.split(target, block, 1), strict=True)
+    parts = [_tables(some.contiguous(), reached.contiguous()) for some, reached in pairs]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts], 1)
 
 
 def _tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    nats = z.abs().sum(1).max() + 0.7 * z.shape[1]
-    tables = _linear_tables if nats < _SAFE_NATS else _log_tables
-    # Tuples last: every operation then runs along contiguous memory.
-    log_prob, posterior = tables(z.T.contiguous(), target.T.contiguous())
-    return log_prob, posterior.T
+    n = len(z)
+    # A bound that costs one pass is enough for almost all; where it is not, the sum itself is asked.
+    bounded = n * (float(torch.linalg.vector_norm(z, torch.inf)) + 0.7) < _SAFE_NATS
+    if bounded or float(z.abs().sum(0).max()) + 0.7 * n < _SAFE_NATS:
+        return _linear_tables(z, target)
+    return _log_tables(z, target)
 
 
 def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +196,7 @@ def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """
     odds = z.exp()
     most = len(target) - 1
-    prefixes = z.new_empty((len(z), max(1, most), target.shape[1]))
+    prefixes = z.new_empty((len(z), max(1, most), z.shape[1]))
     prefixes[:, 0] = 1
     for i in range(len(z) - 1):
         # Among the first i instances there are at most i positives, and the largest count is never continued.
@@ -133,15 +207,17 @@ def _linear_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             before = prefixes[i]
             torch.addcmul(before[1 : rows + 1], before[:rows], odds[i], out=prefixes[i + 1, 1 : rows + 1])
     # Two buffers in turn; the last row, the target of the largest count, is the same in all suffixes.
-    back, spare = target, target.clone()
+    back, spare = target.clone(), target.clone()
     joint = torch.zeros_like(z)
     for i in reversed(range(len(z))):
         rows = min(i + 1, most)
-        if most > 0:
+        if rows == 1:
+            joint[i] = back[1]
+        elif rows > 1:
             torch.sum(prefixes[i, :rows] * back[1 : rows + 1], 0, out=joint[i])
         torch.addcmul(back[:rows], back[1 : rows + 1], odds[i], out=spare[:rows])
         back, spare = spare, back
-    return back[0].log() + logsigmoid(-z).sum(0), odds * joint / back[0]
+    return back[0].log() - odds.log1p().sum(0), joint.mul_(odds).div_(back[0])
 
 
 def _log_tables(z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

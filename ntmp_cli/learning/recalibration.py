@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ntmp_cli.learning.counts import count_log_prob, count_posterior
+from ntmp_cli.learning.counts import RecordedCounts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,11 +35,11 @@ def recalibrate(
     """
     if not np.isfinite(z).all():
         return Line(1.0, 0.0, float("nan"))
-    scores, n, m = torch.from_numpy(z).double(), torch.from_numpy(sizes), torch.from_numpy(counts)
+    scores, recorded = torch.from_numpy(z).double(), RecordedCounts(sizes, counts, noise)
 
     def loss(at: Floats) -> tuple[float, Floats]:
         point = torch.tensor(at, requires_grad=True)
-        value = -count_log_prob(point[0].exp() * scores + point[1], n, m, noise).mean()
+        value = -recorded.log_prob(point[0].exp() * scores + point[1]).mean()
         (slope,) = torch.autograd.grad(value, point)
         return float(value.detach()), slope.numpy()
 
@@ -60,15 +60,14 @@ def line_derivatives(
     ∂/∂z_i is P(y_i=1 | z, m) − σ(z_i) (SPEC section 4); the second ones are central differences of these.
     """
     a, b = line.slope, line.intercept
-    first = _slopes(z, sizes, counts, a, b, noise)
-    by_a = (_slopes(z, sizes, counts, a + _STEP, b, noise) - _slopes(z, sizes, counts, a - _STEP, b, noise)) / 2
-    by_b = (_slopes(z, sizes, counts, a, b + _STEP, noise) - _slopes(z, sizes, counts, a, b - _STEP, noise)) / 2
+    recorded, starts = RecordedCounts(sizes, counts, noise), np.cumsum(sizes) - sizes
+
+    def slopes(a: float, b: float) -> Floats:
+        scores = torch.from_numpy(a * z + b)
+        surprise = (recorded.posterior(scores) - scores.sigmoid()).numpy()
+        return np.column_stack([np.add.reduceat(surprise * z, starts), np.add.reduceat(surprise, starts)])
+
+    first = slopes(a, b)
+    by_a = (slopes(a + _STEP, b) - slopes(a - _STEP, b)) / 2
+    by_b = (slopes(a, b + _STEP) - slopes(a, b - _STEP)) / 2
     return first, np.column_stack([by_a[:, 0], by_a[:, 1], by_b[:, 1]]) / _STEP
-
-
-def _slopes(z: Floats, sizes: Integers, counts: Integers, a: float, b: float, noise: float) -> Floats:
-    scores = torch.from_numpy(a * z + b)
-    posterior = count_posterior(scores, torch.from_numpy(sizes), torch.from_numpy(counts), noise)
-    surprise = (posterior - scores.sigmoid()).numpy()
-    starts = np.cumsum(sizes) - sizes
-    return np.column_stack([np.add.reduceat(surprise * z, starts), np.add.reduceat(surprise, starts)])

@@ -130,10 +130,11 @@ def partial_risks(
 ) -> Tensor:
     """The two parts whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
     phi = LOSSES[loss].phi
-    positive, negative = plus * phi(scores), minus * phi(-scores)
+    plus, minus = plus.to(scores), minus.to(scores)
+    positive, negative = phi(scores), phi(-scores)
     if scope == "class":
-        return torch.stack([positive.sum(), negative.sum()])
-    both = positive + negative
+        return torch.stack([plus @ positive, minus @ negative])
+    both = plus * positive + minus * negative
     return torch.stack([both[:tuple_instances].sum(), both[tuple_instances:].sum()])
 
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ntmp_cli.artifacts import scratch as scratch_module
 from ntmp_cli.artifacts.scratch import Scratch
 
 
@@ -28,3 +32,16 @@ def test_a_scratch_file_has_no_name(tmp_path):
     with Scratch(tmp_path) as scratch:
         scratch.append(np.zeros((3, 2)))
         assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_lie_apart_come_in_the_order_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several pieces, the last of them short; a number that is not there is refused, not bent to one that is."""
+    monkeypatch.setattr(scratch_module, "SCATTERED_ROWS", 7)
+    rows = np.arange(3000).reshape(1000, 3)
+    with Scratch(tmp_path) as scratch:
+        scratch.append(rows)
+        numbers = np.random.default_rng(0).permutation(1000)[:100]
+        assert np.array_equal(scratch.gather(numbers), rows[numbers])
+        assert np.array_equal(scratch.gather(np.arange(5, 50)), rows[5:50])
+        with pytest.raises(IndexError):
+            scratch.gather(np.array([3, 1000, 4]))

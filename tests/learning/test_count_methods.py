@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import exp, log1p
+from dataclasses import replace
+from math import exp, log, log1p
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ import numpy as np
 import pytest
 import torch
 from known_answers import bayes_accuracy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.counts import count_log_prob
+from ntmp_cli.learning.known_slopes import believed_loss
 from ntmp_cli.learning.loop import WeightAverage
 from ntmp_cli.learning.method import Heldout, Task, methods
-from ntmp_cli.learning.methods.count import believed_loss
 from ntmp_cli.learning.models import build_scorer, predict
 from ntmp_cli.learning.recalibration import looks_mirrored
+from ntmp_cli.learning.risk import clamped, coefficients, partial_risks
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
 
@@ -77,18 +81,63 @@ def test_the_mirror_is_seen_in_the_likelihood_alone(n: int, m: int) -> None:
 
 
 def test_a_belief_weighs_as_much_as_it_is_sure() -> None:
-    scores = torch.tensor([0.3, -1.0, 2.0, 0.5], requires_grad=True)
+    scores = torch.tensor([0.3, -1.0, 2.0, 0.5])
     teacher = torch.tensor([4.0, 1.5, -0.2, 0.0])
     p = [1 / (1 + exp(-t)) for t in teacher.tolist()]
     labels = [1, 1, 0, 0]
     each = [log1p(exp(-s)) if y else log1p(exp(s)) for s, y in zip(scores.tolist(), labels, strict=True)]
     expected = sum(abs(2 * q - 1) * e for q, e in zip(p, each, strict=True)) / 4
-    loss = believed_loss(scores, teacher)
-    assert float(loss.detach()) == pytest.approx(expected, rel=1e-6)
-    loss.backward()
-    assert scores.grad is not None
-    assert scores.grad[3] == 0  # an undecided teacher says nothing
-    assert (scores.grad[:3].sign() == torch.tensor([-1.0, -1.0, 1.0])).all()
+    loss, slope = believed_loss(scores, teacher)
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+    assert slope[3] == 0  # an undecided teacher says nothing
+    assert (slope[:3].sign() == torch.tensor([-1.0, -1.0, 1.0])).all()
+
+
+def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: dict[str, Any]) -> torch.Tensor:
+    """The loss of `count` as one would write it down, for autograd: likelihood, start, lesson."""
+    prior, rate, inside = settings["prior"], 1 / 3, batch.tuple_instances
+    at_rate = scores[:inside] - (log(prior / (1 - prior)) - log(rate / (1 - rate)))
+    sizes, counts = torch.from_numpy(batch.sizes), torch.from_numpy(batch.counts)
+    loss = -count_log_prob(at_rate, sizes, counts, settings.get("count_noise", 0.0)).mean()
+    weight, lesson = max(0.0, 1 - 2 * progress), min(1.0, max(0.0, (progress - 0.2) / 0.3))
+    if settings.get("warmup") == "discriminant":
+        everyone = torch.cat([at_rate, scores[inside:]])
+        loss = loss + weight * binary_cross_entropy_with_logits(everyone, batch.targets)
+    else:
+        found = coefficients(batch.sizes, batch.counts, batch.unlabeled, prior)
+        assert found is not None
+        weights = torch.from_numpy(found.plus).float().double(), torch.from_numpy(found.minus).float().double()
+        loss = loss + weight * clamped(partial_risks(scores, *weights, inside, "sigmoid", "class"), "relu")
+    each = binary_cross_entropy_with_logits(scores[inside:], (TEACHER[inside:] > 0).double(), reduction="none")
+    return loss + lesson * 2 * (each * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
+
+
+TEACHER = torch.linspace(-3, 4, 14, dtype=torch.double)
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.3, 0.45, 0.9])
+@pytest.mark.parametrize("settings", [{}, {"count_noise": 0.1}, {"warmup": "discriminant"}], ids=str)
+def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], progress: float) -> None:
+    settings = {"prior": 0.7, **settings}
+    method = methods.get("count")(TrainConfig(**settings), Task([(3, 1, 20)], 30))
+    targets = torch.linspace(0.1, 0.9, 14, dtype=torch.double)
+    batch = Batch(torch.zeros(14, 1), np.array([3, 3, 3]), np.array([1, 1, 1]), 9, 5, targets)
+    clamps = set()
+    for seed in range(8):
+        scores = 3 * torch.randn(14, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+        scores[9:] += 4 * (-1) ** seed  # U all on one side: a part of the risk falls below zero
+        ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        prepared = method.prepare(batch, progress)
+        if prepared.risk is not None:
+            prepared = replace(prepared, risk=tuple(each.double() for each in prepared.risk))
+        loss, told = method.loss(ours, method.taught(prepared, TEACHER))
+        expected = plain_loss(theirs, batch, progress, settings)
+        loss.backward()
+        expected.backward()
+        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-13)
+        clamps |= {tuple((told[1:3] < 0).tolist())}
+    assert len(clamps) > 1 or progress > 0.5 or "warmup" in settings  # with and without a part below zero
 
 
 def test_the_teacher_is_heard_from_a_fifth_of_training_on_unless_it_is_turned_off() -> None:
@@ -110,7 +159,7 @@ def test_only_unlabeled_instances_are_taught() -> None:
     plain, _ = count.loss(scores, prepared)
     teacher = torch.tensor([9.0, 9.0, 9.0, 2.0, -1.0, 3.0])
     taught, told = count.loss(scores, count.taught(prepared, teacher))
-    lesson = 2 * believed_loss(scores[3:], teacher[3:])  # every other step, so twice the weight
+    lesson = 2 * believed_loss(scores[3:], teacher[3:])[0]  # every other step, so twice the weight
     assert float(taught - plain) == pytest.approx(float(lesson), rel=1e-5)
     assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(lesson), rel=1e-6)
 

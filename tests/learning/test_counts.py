@@ -13,7 +13,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from ntmp_cli.learning import counts as module
-from ntmp_cli.learning.counts import count_log_prob, count_posterior
+from ntmp_cli.learning.counts import RecordedCounts, RememberedCounts, count_log_prob, count_posterior
 
 
 def enumerate_counts(z: Tensor, m: int, flip: float = 0.0) -> tuple[float, Tensor]:
@@ -114,3 +114,30 @@ def test_blocks_of_tuples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = count_log_prob(z, sizes, recorded)
     monkeypatch.setattr(module, "_TABLE_BYTES", 1)
     assert torch.equal(count_log_prob(z, sizes, recorded), whole)
+
+
+@pytest.mark.parametrize("flip", [0.0, 0.2])
+@pytest.mark.parametrize("shapes", [[(3, 1)], [(7, 5), (7, 0), (7, 3)], [(3, 1), (5, 4), (1, 1)]])
+def test_what_is_made_ready_once_serves_any_scores(shapes: list[tuple[int, int]], flip: float) -> None:
+    sizes, counts = (np.array(column) for column in zip(*shapes, strict=True))
+    recorded, rng = RecordedCounts(sizes, counts, flip), np.random.default_rng(0)
+    for _ in range(3):
+        z = torch.from_numpy(rng.normal(0, 3, sizes.sum()))
+        new = torch.from_numpy(sizes), torch.from_numpy(counts), flip
+        assert torch.equal(recorded.log_prob(z), count_log_prob(z, *new))
+        assert torch.equal(recorded.posterior(z), count_posterior(z, *new))
+
+
+def test_compositions_are_remembered_and_not_confused() -> None:
+    remembered = RememberedCounts(0.0)
+    sizes, counts = np.array([3, 4]), np.array([1, 2])
+    first = remembered.of(sizes, counts)
+    assert remembered.of(sizes.copy(), counts.copy()) is first
+    z = torch.linspace(-2, 2, 7, dtype=torch.double)
+    for other in ((np.array([4, 3]), counts), (sizes, np.array([2, 1]))):
+        found = remembered.of(*other).log_prob(z)
+        assert torch.equal(found, count_log_prob(z, *map(torch.from_numpy, other)))
+        assert not torch.equal(found, first.log_prob(z))
+    for n in range(1, 200):
+        remembered.of(np.array([n]), np.array([0]))
+    assert torch.equal(remembered.of(sizes, counts).log_prob(z), first.log_prob(z))

@@ -15,11 +15,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.counts import count_log_prob
+from ntmp_cli.learning.counts import RecordedCounts, RememberedCounts
 from ntmp_cli.learning.groups import normalised_gap, rate_shift
+from ntmp_cli.learning.known_slopes import believed_loss, clamped_sigmoid_risk, with_slope
 from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
 from ntmp_cli.learning.recalibration import looks_mirrored, recalibrate
-from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks
+from ntmp_cli.learning.risk import PARTS, RememberedCoefficients
 
 # Standard errors from which on the sign of a difference is believed.
 CLEAR = 3.0
@@ -29,8 +30,7 @@ LESSON_EVERY = 2
 
 @dataclass(frozen=True)
 class _Prepared:
-    sizes: Tensor
-    counts: Tensor
+    recorded: RecordedCounts
     tuple_instances: int
     weight: float = 0.0
     risk: tuple[Tensor, Tensor] | None = None
@@ -50,19 +50,22 @@ class CountPlain(GradientMethod):
         super().__init__(config, task)
         # The network's scores are at the deployment prior; the likelihood wants them at the tuples' own rate.
         self.shift = rate_shift(config.prior, task.rate)
+        self._recorded = RememberedCounts(config.count_noise)
 
     def prepare(self, batch: Batch, progress: float) -> Any:
-        return _Prepared(torch.from_numpy(batch.sizes), torch.from_numpy(batch.counts), batch.tuple_instances)
+        return _Prepared(self._recorded.of(batch.sizes, batch.counts), batch.tuple_instances)
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        nll = self.nll(scores, prepared)
-        return nll, nll.detach()[None]
+        nll, slope = self.nll(scores.detach(), prepared)
+        return with_slope(scores, nll, slope), nll[None]
 
-    def nll(self, scores: Tensor, prepared: _Prepared) -> Tensor:
-        """Mean −log P(count) of the tuples of a batch."""
-        z, device = scores[: prepared.tuple_instances] - self.shift, scores.device
-        noise = self.config.count_noise
-        return -count_log_prob(z, prepared.sizes.to(device), prepared.counts.to(device), noise).mean()
+    def nll(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
+        """Mean −log P(count) of the tuples of a batch, and its slope in the scores: 0 for those of U."""
+        inside, slope = prepared.tuple_instances, torch.zeros_like(scores)
+        z = scores[:inside] - self.shift
+        log_prob, posterior = prepared.recorded.sweep(z)
+        torch.sub(z.sigmoid(), posterior, out=slope[:inside]).div_(len(log_prob))
+        return -log_prob.mean().to(scores.dtype), slope
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         return {"nll": float(telemetry[:, 0].mean())}
@@ -119,23 +122,26 @@ class Count(CountPlain):
         return replace(prepared, teacher=teacher)
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        loss = nll = self.nll(scores, prepared)
-        inside = prepared.tuple_instances
-        first = second = lesson = scores.new_zeros(())
+        z, inside = scores.detach(), prepared.tuple_instances
+        nll, slope = self.nll(z, prepared)
+        loss, first, second, lesson = nll, *3 * [z.new_zeros(())]
         if prepared.risk is not None:
-            plus, minus = (weights.to(scores.device) for weights in prepared.risk)
-            parts = partial_risks(scores, plus, minus, prepared.tuple_instances, "sigmoid", "class")
-            loss = loss + prepared.weight * clamped(parts, "relu")
-            first, second = parts[0], parts[1]
+            plus, minus = (weights.to(z) for weights in prepared.risk)
+            first, second, own = clamped_sigmoid_risk(z, plus, minus)
+            loss = loss + prepared.weight * (first.relu() + second.relu())
+            slope.add_(own, alpha=prepared.weight)
         if prepared.closed_form is not None:
             # Of tuple instances the closed form gives the probability at the tuples' rate, of U that at the prior.
-            at_rate = torch.cat([scores[:inside] - self.shift, scores[inside:]])
-            first = binary_cross_entropy_with_logits(at_rate, prepared.closed_form.to(scores.device))
+            at_rate, targets = torch.cat([z[:inside] - self.shift, z[inside:]]), prepared.closed_form.to(z.device)
+            first = binary_cross_entropy_with_logits(at_rate, targets)
             loss = loss + prepared.weight * first
+            slope.add_(at_rate.sigmoid() - targets, alpha=prepared.weight / len(z))
         if prepared.teacher is not None:
-            lesson = LESSON_EVERY * believed_loss(scores[inside:], prepared.teacher[inside:])
+            lesson, own = believed_loss(z[inside:], prepared.teacher[inside:])
+            lesson = LESSON_EVERY * lesson
             loss = loss + prepared.lesson_weight * lesson
-        return loss, torch.stack([nll, first, second, lesson]).detach()
+            slope[inside:].add_(own, alpha=LESSON_EVERY * prepared.lesson_weight)
+        return with_slope(scores, loss, slope), torch.stack([nll, first, second, lesson])
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         nll, first, second, lesson = telemetry.mean(axis=0).tolist()
@@ -170,12 +176,6 @@ class Count(CountPlain):
         else:
             mirrored = looks_mirrored(heldout.tuple_scores - self.shift, heldout.sizes, heldout.counts)
         return self.shift if mirrored else None
-
-
-def believed_loss(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Cross-entropy with the teacher's labels, each weighed by how sure the teacher is, |2σ − 1|."""
-    each = binary_cross_entropy_with_logits(scores, (teacher > 0).to(scores.dtype), reduction="none")
-    return (each * (2 * teacher.sigmoid() - 1).abs()).mean()
 
 
 def orientation_z(heldout: Heldout) -> float:

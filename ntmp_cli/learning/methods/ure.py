@@ -76,8 +76,9 @@ class Ure(GradientMethod):
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
         config = self.config
-        plus, minus = prepared.plus.to(scores.device), prepared.minus.to(scores.device)
-        parts = partial_risks(scores, plus, minus, prepared.tuple_instances, config.loss, config.clamp_scope)
+        parts = partial_risks(
+            scores, prepared.plus, prepared.minus, prepared.tuple_instances, config.loss, config.clamp_scope
+        )
         risk = clamped(parts, config.clamp)
         if prepared.weight != 1.0:
             risk = risk * prepared.weight
