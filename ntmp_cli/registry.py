@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from ntmp_cli.errors import UsageError, did_you_mean
@@ -21,11 +21,14 @@ class Registry(Generic[T]):
     """Names to things of one kind.
 
     `where` is the module, or the package with one file per thing, whose import fills the registry;
-    it is imported at the first look-up, so that heavy imports wait until they are needed.
+    it is imported at the first look-up, so that heavy imports wait until they are needed. `families` are names of
+    which there are too many to register, or which another package knows, such as torchvision:NAME; whoever looks one
+    up understands it before asking here.
     """
 
-    def __init__(self, kind: str, where: str) -> None:
+    def __init__(self, kind: str, where: str, families: Mapping[str, str] | None = None) -> None:
         self.kind = kind
+        self.families = dict(families or {})
         self._where = where
         self._things: dict[str, T] = {}
         self._loaded = False
@@ -63,9 +66,8 @@ class Registry(Generic[T]):
         return self._things[name]
 
     def summaries(self) -> dict[str, str]:
-        """Name to one-line description, from each thing's docstring."""
-        self._load()
-        return {name: _first_line(self._things[name]) for name in self.names()}
+        """Name to one-line description, from each thing's docstring; families last."""
+        return {name: _first_line(self.get(name)) for name in self.names()} | self.families
 
 
 def _first_line(thing: object) -> str:

@@ -328,3 +328,11 @@ def test_every_file_of_tests_has_a_name_of_its_own() -> None:
     """The folders are no packages: pytest imports a test file by its bare name, and refuses the second of a name."""
     names = [path.name for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "conftest.py"]
     assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize(("kind", "family"), [("encoders", "clip"), ("encoders", "torchvision:NAME")])
+def test_families_of_names_are_listed_beside_what_is_registered(kind, family):
+    registry = registry_of(kind)
+    assert family in registry.summaries()
+    assert family not in registry.names()
+    assert registry_of("models").summaries()["torchvision:NAME"]

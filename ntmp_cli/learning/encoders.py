@@ -61,12 +61,19 @@ class Request:
 
 Builder = Callable[[Request], Encoder]
 
-encoders: Registry[Builder] = Registry("encoder", "ntmp_cli.learning.encoders")
+encoders: Registry[Builder] = Registry(
+    "encoder",
+    "ntmp_cli.learning.encoders",
+    {
+        CLIP: "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
+        f"{TORCHVISION}NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
+    },
+)
 
 
 def encoder_choices() -> list[str]:
     """Every way to name an encoder, for messages and lists."""
-    return [*encoders.names(), CLIP, TORCHVISION + "NAME"]
+    return [*encoders.names(), *encoders.families]
 
 
 def get_encoder(spec: str) -> Builder:

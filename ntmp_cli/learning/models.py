@@ -15,7 +15,11 @@ from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.registry import Registry
 
 # A builder takes the shape of one instance and returns a network with one output.
-models: Registry[Callable[[tuple[int, ...]], nn.Module]] = Registry("model", "ntmp_cli.learning.models")
+models: Registry[Callable[[tuple[int, ...]], nn.Module]] = Registry(
+    "model",
+    "ntmp_cli.learning.models",
+    {"torchvision:NAME": "A torchvision classifier with one output in place of its head, e.g. torchvision:resnet18."},
+)
 
 
 @models.register("linear")
