@@ -142,7 +142,7 @@ def _tested(comparisons: Sequence[Comparison], metric: str) -> str:
     if not able:
         fewest, most = (pick(c["pairs"] for c in own) for pick in (min, max))
         reach = pairs_word(most) if fewest == most else f"{fewest} to {most} pairs"
-        return f"{text}, none of which can reach p < 0.05 with {reach}; every difference below is descriptive."
+        return f"{text}, none of which can reach p < 0.05 with {reach}; every difference within a cell is descriptive."
     unable = f"; {len(own) - len(able)} cannot reach p < 0.05 with so few pairs" if len(able) < len(own) else ""
     return f"{text}, {len(found)} with p < 0.05 after Holm{unable}."
 

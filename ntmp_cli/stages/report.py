@@ -199,16 +199,16 @@ def _ours(found: Evaluated) -> dict[tuple[Cell, Entry], Ours]:
 
 
 def _words(found: Evaluated, metrics: Sequence[str]) -> list[PageWords]:
-    """A paragraph per comparison, metric by metric: all cells together first, then cell by cell."""
+    """A paragraph per comparison: all cells together first, then cell by cell, metric after metric."""
     groups: dict[str, list[str]] = {}
     ours = [own for own in found.comparisons if own["metric"] in metrics]
-    for own in sorted(ours, key=lambda own: (metrics.index(own["metric"]), own["scope"] != "overall")):
-        where = (
-            "all cells together"
+    for own in sorted(ours, key=lambda own: (own["scope"] != "overall", metrics.index(own["metric"]))):
+        heading = (
+            "All cells together"
             if own["scope"] == "overall"
             else f"{own['dataset']} {own['tuples']} at π = {own['prior']:g}"
         )
-        groups.setdefault(f"{own['metric']}, {where}", []).append(comparison_words(own))
+        groups.setdefault(heading, []).append(comparison_words(own))
     return [PageWords(heading, paragraphs) for heading, paragraphs in groups.items()]
 
 

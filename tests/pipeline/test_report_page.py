@@ -205,6 +205,12 @@ def test_words_never_make_a_winner_of_two_seeds_or_of_the_ceiling(work):
     assert "supervised, which sees the labels, is left aside" in words
 
 
+def test_words_cover_every_metric_of_the_results_table(work):
+    words = (work / "report" / "words.md").read_text()
+    for metric in ("accuracy", "ap", "auroc", "macro_f1"):
+        assert words.count(f" discriminant in {metric} on average") == 1  # ure; a ceiling is not compared
+
+
 def test_captions_say_where_the_study_operates(work):
     manifest = json.loads((work / "tuples-0" / "manifest.json").read_bytes())
     (stratum,) = manifest["summary"]["strata"]["train"]

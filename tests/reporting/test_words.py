@@ -149,7 +149,7 @@ def test_a_study_is_summed_up_without_its_ceiling() -> None:
         "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which sees the labels, is left "
         "aside.",
         "Tested against b by accuracy, cell by cell: 2 comparisons, none of which can reach p < 0.05 with 2 pairs; "
-        "every difference below is descriptive.",
+        "every difference within a cell is descriptive.",
     ]
 
 
