@@ -175,7 +175,8 @@ def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
     problems = Problems()
     start = 0
     for rows in source.rows(problems):
-        problems.raise_if_any()
+        if problems.total:  # the rest is read to list what is wrong there as well
+            continue
         scores = scoring.scores(rows)
         probabilities = scoring.probabilities(scores)
         names = _names(source, rows, start)
@@ -192,7 +193,8 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     counts: list[NDArray[np.int32]] = []
     start = 0
     for rows in source.rows(problems):
-        problems.raise_if_any()
+        if problems.total:
+            continue
         held.append((_names(source, rows, start), scoring.scores(rows)))
         ids.append(as_text(rows.roles["tuple"]).dictionary_encode())
         values, wrong = whole_numbers(rows.roles["count"])

@@ -372,6 +372,11 @@ MISTAKES = {
         "3 problems in the data, nothing was written\n  {t} row 2, column 'a': 'oops' is not a number\n"
         "  {t} row 4, column 'b': 'what?' is not a number\n  {t} row 4, column 'count': 'two' is not a number\n",
     ),
+    "a value that is no number, and a tuple that cannot be": (
+        "tuple_id,count,a,b\nx,1,1,2\nx,1,3,oops\ny,3,1,2\ny,3,1,2\n",
+        "2 problems in the data, nothing was written\n  {t} row 2, column 'b': 'oops' is not a number\n"
+        "  {t} row 3: tuple 'y' has count 3 but only 2 rows\n",
+    ),
     "infinite values": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,inf,4\nx,1,5,-1e300\n",
         "2 problems in the data, nothing was written\n  {t} row 2, column 'a': inf is too large or not a number\n"
@@ -424,6 +429,22 @@ def test_bad_rows_far_down_a_long_file_are_found_in_every_block(ntmp, tmp_path):
         f"  {t} row 77778, column 'b': 'x77777' is not a number",
         f"  {t} row 150001: 3 values, but the header has 4 columns",
         f"  {t} row 200000, column 'b': 'x199999' is not a number",
+    ]
+
+
+def test_tuples_are_judged_across_the_block_in_which_reading_went_wrong(ntmp, tmp_path):
+    """Rows before it were handed out by the fast reader, those after it by the careful one: none is lost or doubled."""
+    lines = [f"t{i // 2},1,{i},{i}" for i in range(200_000)]
+    lines[150_000] = "t75000,1,1,x"
+    lines[199_999] = "t99999,5,1,1"
+    t = table(tmp_path, "tuple_id,count,a,b\n" + "\n".join(lines) + "\n,,1,2\n")
+    ended = ntmp("import-tuples", t, "--out", tmp_path / "out")
+    assert ended.code == 3
+    assert ended.err.splitlines()[:-1] == [
+        "error: 3 problems in the data, nothing was written",
+        f"  {t} row 150001, column 'b': 'x' is not a number",
+        f"  {t} row 199999: tuple 't99999' has count 1 here and 5 in another row",
+        f"  {t} row 199999: tuple 't99999' has count 5 but only 2 rows",
     ]
 
 

@@ -121,6 +121,7 @@ class CsvTable(Table):
         )
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        given = 0
         try:
             with self._stream() as stream:
                 reader = pacsv.open_csv(
@@ -131,9 +132,13 @@ class CsvTable(Table):
                 )
                 for batch in reader:
                     yield _as_asked(batch, wanted)
+                    given += batch.num_rows
         except pa.ArrowInvalid as error:
             # Reading is fast because it stops at the first bad row. Only now is it worth the time to find them all.
-            if self.path == STDIN or not self._find_problems(wanted, problems):
+            before = problems.total
+            if self.path != STDIN:
+                yield from self._with_problems(wanted, problems, given)
+            if problems.total == before:
                 raise self._unreadable(error) from None
 
     def mostly_numbers(self, name: str) -> bool:
@@ -144,13 +149,16 @@ class CsvTable(Table):
         column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
         return list(column.to_pylist())
 
-    def _find_problems(self, wanted: Mapping[str, Kind], problems: Problems) -> bool:
-        """Read everything as text, one row at a time where something is wrong."""
-        before = problems.total
-        problems.rows_lost = True
+    def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, given: int) -> Iterator[Any]:
+        """Read everything as text, one row at a time where something is wrong; what is not a number is missing.
+
+        Rows from number `given` on are handed out, so that what is wrong with tuples is found in the same pass; but no
+        more once a row had to be left out.
+        """
         skipped: list[int] = []
 
         def ragged(row: Any) -> str:
+            problems.rows_lost = True
             skipped.append(row.number - 1)  # the header is row 1 there
             what = f"{row.actual_columns} values, but the header has {row.expected_columns} columns"
             problems.add(f"{self.where} row {row.number - 1}", what)
@@ -167,32 +175,20 @@ class CsvTable(Table):
                     convert_options=_conversion(dict.fromkeys(wanted, pa.string())),
                 )
                 for batch in reader:
+                    columns = []
                     for name, kind in wanted.items():
-                        if kind in ("number", "flag"):
-                            found += self._find_in_column(batch.column(name), name, kind, start, skipped)
-                    for row, column, what in sorted(found):
-                        problems.add(f"{self.where} row {row}, column '{column}'", what)
+                        column, wrong = _cleaned(batch.column(name), kind)
+                        columns.append(column)
+                        found += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
+                    for row, name, what in sorted(found):
+                        problems.add(f"{self.where} row {row}, column '{name}'", what)
                     found.clear()
+                    ahead = max(0, given - start)
                     start += batch.num_rows
+                    if ahead < batch.num_rows and not skipped:
+                        yield pa.RecordBatch.from_arrays(columns, names=list(wanted)).slice(ahead)
             except pa.ArrowInvalid:
-                pass  # what is wrong here is not a number: the caller has the words for it
-        return problems.total > before
-
-    def _find_in_column(
-        self, column: Any, name: str, kind: Kind, start: int, skipped: list[int]
-    ) -> Iterator[tuple[int, str, str]]:
-        try:
-            pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
-            return
-        except pa.ArrowInvalid:
-            pass
-        for at, text in enumerate(column.to_pylist()):
-            if text is not None and not reads_as(text, kind):
-                row = start + at + 1
-                for gone in skipped:  # rows that are not in the blocks count too
-                    row += gone <= row
-                wanted = "a number" if kind == "number" else "true or false"
-                yield row, name, f"'{text[:40]}' is not {wanted}"
+                problems.rows_lost = True  # what is wrong here is not a number: the caller has the words for it
 
     def _parsing(self, handler: Any) -> Any:
         return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
@@ -224,6 +220,35 @@ class CsvTable(Table):
             f"{self.where}: not a readable CSV file ({reason})",
             hint="Expected a header, and as many values in every row; a value must not contain a line break.",
         )
+
+
+def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
+    """A column of text as it was asked for, with nothing where that cannot be, and what is wrong in which rows."""
+    if kind not in ("number", "flag"):
+        return column, []
+    try:
+        read = pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
+        return pc.cast(read, pa.float64()), []
+    except pa.ArrowInvalid:
+        pass
+    truths = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+    expected = "a number" if kind == "number" else "true or false"
+    values: list[float | None] = []
+    wrong = []
+    for at, text in enumerate(column.to_pylist()):
+        fits = text is not None and reads_as(text, kind)
+        values.append((float(text) if kind == "number" else truths[text.strip().lower()]) if fits else None)
+        if text is not None and not fits:
+            wrong.append((at, f"'{text[:40]}' is not {expected}"))
+    return pa.array(values, pa.float64()), wrong
+
+
+def _numbered(at: int, skipped: list[int]) -> int:
+    """The number from 1 of a row, if rows that are not in the blocks count too."""
+    row = at + 1
+    for gone in skipped:
+        row += gone <= row
+    return row
 
 
 class _Rest(io.RawIOBase):
