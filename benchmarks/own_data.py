@@ -98,7 +98,7 @@ def _memory(folder: Path, table: Path) -> Iterator[Ratio]:
     rows = table.stat().st_size // BYTES_PER_ROW // 8
     small = write(folder / "small.csv", rows)
     peaks = [_peak(path, folder / f"peak-{path.stem}") for path in (table, small)]
-    yield Ratio("peak memory of import-tuples, 8x the rows", peaks[0], peaks[1], 1.4, "MiB")
+    yield Ratio("peak memory of import-tuples, 8x the rows", peaks[0], peaks[1], 1.25, "MiB")
 
 
 def _peak(table: Path, out: Path) -> float:
