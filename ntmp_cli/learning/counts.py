@@ -15,6 +15,7 @@ Tuples are ragged: those of one length form a dense table (T, n), a tuple with m
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,10 @@ class _OneLength:
     signs: Tensor | None
     target: Tensor
 
+    def on(self, device: torch.device) -> _OneLength:
+        members, signs = (None if each is None else each.to(device) for each in (self.members, self.signs))
+        return _OneLength(self.n, self.which.to(device), members, signs, self.target.to(device))
+
 
 class RecordedCounts:
     """Sizes and counts of some tuples, made ready once for any number of scores.
@@ -73,6 +78,16 @@ class RecordedCounts:
         starts = np.cumsum(sizes) - sizes
         lengths = np.unique(sizes).tolist()
         self.groups = [_one_length(n, sizes, counts, starts, flip_rate, only=len(lengths) == 1) for n in lengths]
+        self._elsewhere: dict[torch.device, RecordedCounts] = {}
+
+    def on(self, device: torch.device) -> RecordedCounts:
+        """The same on another device, where it is copied to once."""
+        if device == self.owner.device:
+            return self
+        if device not in self._elsewhere:
+            twin = self._elsewhere[device] = copy(self)
+            twin.owner, twin.groups = self.owner.to(device), [group.on(device) for group in self.groups]
+        return self._elsewhere[device]
 
     def log_prob(self, scores: Tensor) -> Tensor:
         """log P(recorded count | scores) of every tuple, differentiable in the scores."""
@@ -89,21 +104,23 @@ class RecordedCounts:
         if device.type == "mps":  # Apple's GPUs have no doubles
             found = self.sweep(scores.cpu())
             return found[0].float().to(device), found[1].float().to(device)
+        if device != self.owner.device:
+            return self.on(device).sweep(scores)
         log_prob = torch.empty(self.tuples, dtype=torch.float64, device=device)
         posterior = torch.empty(self.instances, dtype=torch.float64, device=device)
         for group in self.groups:
             if group.members is None:
                 z = torch.empty((group.n, self.tuples), dtype=torch.float64, device=device)
-                z.copy_(scores.view(self.tuples, group.n).T)
+                z.copy_(scores.reshape(self.tuples, group.n).T)
             else:
-                z = scores[group.members.to(device)].double()
-            signs = None if group.signs is None else group.signs.to(device)
-            found = _blocks(z if signs is None else z * signs, group.target.to(device))
+                z = scores[group.members].double()
+            signs = group.signs
+            found = _blocks(z if signs is None else z * signs, group.target)
             own = found[1] if signs is None else torch.where(signs < 0, 1 - found[1], found[1])
             if group.members is None:
                 return found[0], own.T.reshape(-1)
-            log_prob[group.which.to(device)] = found[0]
-            posterior[group.members.to(device)] = own
+            log_prob[group.which] = found[0]
+            posterior[group.members] = own
         return log_prob, posterior
 
 
