@@ -23,7 +23,7 @@ from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts, benjamini_
 from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.recalibration import recalibrate
-from ntmp_cli.prior.drift import drift
+from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
@@ -44,6 +44,8 @@ COUNT_NOISE = 0.05
 ROUNDS = 8
 SETTLED = 5e-4
 MOST_FLAGGED_SHOWN = 20
+# A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
+NOTABLE_GAP = 0.03
 
 
 def audit(
@@ -69,7 +71,8 @@ def audit(
         facts, judged = {"before_training": before, "after_training": None}, None
     else:
         folder = features or (out or run.path).absolute().parent
-        judged = _judge(config, tuples, run, folder, choose_device(device), watching)
+        shared = before["repeated_instances"] > 0
+        judged = _judge(config, tuples, run, folder, choose_device(device), watching, shared)
         facts = {"before_training": before, "after_training": judged.facts}
     if out is None:
         return facts, None
@@ -145,8 +148,15 @@ class _Judged:
 
 
 def _judge(
-    config: AuditConfig, tuples: Artifact, run: Artifact, folder: Path, device: torch.device, watching: Watching
+    config: AuditConfig,
+    tuples: Artifact,
+    run: Artifact,
+    folder: Path,
+    device: torch.device,
+    watching: Watching,
+    shared: bool,
 ) -> _Judged:
+    """`shared` says whether tuples have instances in common, so that no part of them is quite new to the others."""
     heldout = _heldout(run)
     first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
     trained = float(run.manifest.config["count_noise"]) or (COUNT_NOISE if first is None else first)
@@ -159,20 +169,17 @@ def _judge(
     everyone = [*fitted, heldout] if heldout is not None and first is not None else fitted
     found, calibrated, pools = _noise_of(everyone, config)
     sizes, counts = (np.concatenate([getattr(part, name) for part in everyone]) for name in ("sizes", "counts"))
-    z, unlabeled = np.concatenate(calibrated), np.concatenate(pools[: len(fitted)])
+    z = np.concatenate(calibrated)
     posterior = count_posterior(
         torch.from_numpy(z), torch.from_numpy(sizes), torch.from_numpy(counts), found.noise
     ).numpy()
     inside = int(sum(part.sizes.sum() for part in fitted))
     trained_tuples = sum(len(part.sizes) for part in fitted)
-    moved = drift(
-        z[:inside],
-        sizes[:trained_tuples],
-        posterior[:inside],
-        unlabeled,
-        stream(config.seed, "drift"),
-        config.resamples,
-    )
+    # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
+    new = slice(inside, None) if shared and len(everyone) > len(fitted) else slice(inside)
+    owners = slice(trained_tuples, None) if new.start else slice(trained_tuples)
+    unlabeled = np.concatenate(pools[len(fitted) :] if new.start else pools[: len(fitted)])
+    moved = drift(z[new], sizes[owners], posterior[new], unlabeled, stream(config.seed, "drift"), config.resamples)
     rows = _rows(config, tuples, found, sizes, counts, trained_tuples)
     facts = {
         "tuples_judged": len(sizes),
@@ -184,12 +191,17 @@ def _judge(
             "trained_with": trained,
             "true_shares": {str(n): share for n, share in found.true_shares.items()},
         },
-        "drift": {"statistic": moved.statistic, "p": moved.p_value, "prior_of_mixture": moved.prior},
+        "drift": {
+            "statistic": moved.statistic,
+            "p": moved.p_value,
+            "prior_of_mixture": moved.prior,
+            "of": "held-out tuples" if new.start else "training tuples, each scored by a network that did not see it",
+        },
         "expected_accuracy": _expected_accuracy(run, config.confidence, found.noise),
         "most_suspicious": _most_suspicious(rows),
-        "warnings": _warnings(config, moved.p_value, moved.prior, float(run.manifest.config["prior"]), found),
+        "warnings": _warnings(config, moved, float(run.manifest.config["prior"]), found),
     }
-    return _Judged(facts, rows, (expit(z[:inside]), posterior[:inside], expit(unlabeled)))
+    return _Judged(facts, rows, (expit(z[new]), posterior[new], expit(unlabeled)))
 
 
 def _settings(config: AuditConfig, run: Artifact, noise: float) -> TrainConfig:
@@ -288,14 +300,14 @@ def _expected_accuracy(run: Artifact, confidence: float, noise: float) -> dict[s
     }
 
 
-def _warnings(config: AuditConfig, p: float, mixture: float, prior: float, found: CountAudit) -> list[str]:
+def _warnings(config: AuditConfig, moved: Drift, prior: float, found: CountAudit) -> list[str]:
     warnings = []
-    if p <= 1 - config.confidence:
+    if moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
         warnings.append(
             "the unlabeled pool is no mixture of the classes that the tuples show: the two differ, or scores are poor"
         )
-    if abs(mixture - prior) > 0.05:
-        warnings.append(f"the pool looks like one of prior {mixture:.3f}, but the run was trained with {prior:g}")
+    if abs(moved.prior - prior) > 0.05:
+        warnings.append(f"the pool looks like one of prior {moved.prior:.3f}, but the run was trained with {prior:g}")
     if found.noise_ci[0] > 0.01:
         warnings.append(
             f"about {found.noise:.1%} of the counts are off by one: train with --count-noise {found.noise:.2f}"

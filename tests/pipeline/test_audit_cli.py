@@ -96,3 +96,35 @@ def test_a_run_on_other_tuples_is_refused(noisy, tuples, ntmp):
     ended = ntmp("audit", "--tuples", tuples, "--run", noisy / "r")
     assert ended.code == 2
     assert ended.err.startswith(f"error: {noisy / 'r'}: was not trained on {tuples}\n")
+
+
+def test_drift_is_looked_for_where_no_network_has_seen_an_instance(noisy, tmp_path, ntmp_done):
+    """Of instances that are in several tuples a network is surer than of U: then held-out tuples are asked."""
+    facts = json.loads((noisy / "facts.json").read_text())
+    assert facts["before_training"]["repeated_instances"] == 0
+    assert facts["after_training"]["drift"]["of"].startswith("training tuples")
+    assert not any("no mixture" in text for text in facts["after_training"]["warnings"])
+
+    words = ("--tuple", "3:1", "--prior", 0.6, "--num-tuples", 600)
+    ntmp_done("make-tuples", "--dataset", "gaussians:size=1500,separation=4,test=50", *words, "--out", tmp_path / "t")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 6, *SHORT, "--out", tmp_path / "r")
+    facts = ntmp_done("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--epochs", 4, "--json").json
+    assert facts["before_training"]["repeated_instances"] > 0
+    assert facts["after_training"]["drift"]["of"] == "held-out tuples"
+
+
+def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
+    """No instance is in two tuples, so all of them are asked; half of U is neither class."""
+    rng = np.random.default_rng(0)
+    positive = np.arange(1200) % 3 == 0
+    inside = rng.normal(size=(1200, 2)) + 3 * positive[:, None]
+    outside = rng.normal(size=(800, 2)) + np.where(np.arange(800) % 2, 1.5, 3.0)[:, None]
+    owner = [f"t{row // 3},1" for row in range(1200)] + [","] * 800
+    cells = [f"{a:.5f},{b:.5f}" for a, b in np.concatenate([inside, outside])]
+    (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,a,b", *map(",".join, zip(owner, cells, strict=True))]))
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--epochs", 8, *SHORT, "--out", tmp_path / "r")
+    after = ntmp_done("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--json").json["after_training"]
+    assert after["drift"]["of"].startswith("training tuples")
+    assert after["drift"]["p"] < 0.05
+    assert any("no mixture" in text for text in after["warnings"])
