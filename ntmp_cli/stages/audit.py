@@ -31,7 +31,7 @@ from ntmp_cli.stages.cross_fit import Watching, cross_scored, repeated_share
 from ntmp_cli.stages.design import design
 from ntmp_cli.stages.features import encode_tuples
 from ntmp_cli.stages.predict import open_run
-from ntmp_cli.stages.temperature import FEWEST_TUPLES, tuple_shift, usable_temperature
+from ntmp_cli.stages.temperature import FEWEST_TUPLES, log_temperature_error, tuple_shift, usable_temperature
 from ntmp_cli.stages.train import choose_device
 from ntmp_cli.stages.training_data import training_data
 
@@ -46,6 +46,8 @@ SETTLED = 5e-4
 MOST_FLAGGED_SHOWN = 20
 # A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
 NOTABLE_GAP = 0.03
+# Of the logarithm of a temperature, for a slope.
+SMALL_CHANGE = 0.01
 
 
 def audit(
@@ -197,7 +199,7 @@ def _judge(
             "prior_of_mixture": moved.prior,
             "of": "held-out tuples" if new.start else "training tuples, each scored by a network that did not see it",
         },
-        "expected_accuracy": _expected_accuracy(run, config.confidence, found.noise),
+        "expected_accuracy": _expected_accuracy(run, config.confidence, found),
         "most_suspicious": _most_suspicious(rows),
         "warnings": _warnings(config, moved, float(run.manifest.config["prior"]), found),
     }
@@ -283,15 +285,28 @@ def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
     return [{name: values[at].item() for name, values in rows.items()} for at in order if rows["flagged"][at]]
 
 
-def _expected_accuracy(run: Artifact, confidence: float, noise: float) -> dict[str, Any] | None:
-    """Mean max(p, 1−p) of held-out unlabeled instances: the accuracy at the prior, if probabilities are calibrated."""
+def _expected_accuracy(run: Artifact, confidence: float, found: CountAudit) -> dict[str, Any] | None:
+    """Mean max(p, 1−p) of held-out unlabeled instances: the accuracy at the prior, if probabilities are calibrated.
+
+    Its interval allows for the draw of U, and by the delta method for the errors of the temperature and of the noise
+    rate that the temperature was fitted with.
+    """
     scores = read_all_scores(run).get("heldout_unlabeled")
     if scores is None or len(scores) < 2:
         return None
-    temperature = usable_temperature(run, noise)
-    sure = expit(np.abs(scores.astype(np.float64)) / temperature.value)
-    half = norm.ppf((1 + confidence) / 2) * sure.std(ddof=1) / np.sqrt(len(sure))
+    temperature = usable_temperature(run, found.noise)
+    size, wide = np.abs(scores.astype(np.float64)), float(norm.ppf((1 + confidence) / 2))
+
+    def at(change: float) -> Floats:
+        """How sure every instance is at a temperature e^change times as high."""
+        return np.asarray(expit(size / (temperature.value * np.exp(change))))
+
+    sure = at(0.0)
     mean = float(sure.mean())
+    slope = float(at(SMALL_CHANGE).mean() - at(-SMALL_CHANGE).mean()) / (2 * SMALL_CHANGE)
+    by_noise = np.log([usable_temperature(run, rate).value for rate in found.noise_ci])
+    error = np.hypot(log_temperature_error(run, temperature, found.noise), (by_noise[1] - by_noise[0]) / (2 * wide))
+    half = wide * np.hypot(sure.std(ddof=1) / np.sqrt(len(sure)), slope * error)
     return {
         "value": mean,
         "ci": [max(0.5, mean - float(half)), min(1.0, mean + float(half))],

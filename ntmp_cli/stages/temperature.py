@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.evaluation.calibration import Temperature, temperature_by_counts
+from ntmp_cli.evaluation.count_likelihood import CountLikelihood
 from ntmp_cli.evaluation.metrics import refuse_nan
 from ntmp_cli.learning.groups import rate_shift
 
 # From fewer tuples a temperature is mostly chance.
 FEWEST_TUPLES = 50
+# Of log T, for a second difference of the likelihood.
+STEP = 0.05
 
 
 def tuple_shift(run: Artifact) -> float:
@@ -43,3 +46,16 @@ def usable_temperature(run: Artifact, noise: float | None = None) -> Temperature
         return Temperature(1.0, "too few held-out tuples")
     found = counts_temperature(run, scores, noise)
     return found if found.fit == "fitted" else Temperature(1.0, found.fit)
+
+
+def log_temperature_error(run: Artifact, found: Temperature, noise: float) -> float:
+    """Standard error of log T, by the curvature of the likelihood of the held-out counts; 0 where T was not fitted."""
+    if found.fit != "fitted":
+        return 0.0
+    scores = read_all_scores(run)
+    inside, shift = scores["heldout_tuples"].astype(np.float64), tuple_shift(run)
+    likelihood = CountLikelihood(scores["heldout_sizes"], scores["heldout_counts"], noise)
+    steps = np.exp(np.array([-STEP, 0.0, STEP])) / found.value
+    below, there, above = likelihood.nll(steps[:, None] * inside - shift).tolist()
+    curvature = (above - 2 * there + below) / STEP**2
+    return float(1 / math.sqrt(len(scores["heldout_sizes"]) * curvature)) if curvature > 0 else math.inf

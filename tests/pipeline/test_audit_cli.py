@@ -11,6 +11,11 @@ import numpy as np
 import own_data
 import pytest
 
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.evaluation.calibration import temperature_by_counts
+from ntmp_cli.stages.temperature import log_temperature_error, tuple_shift, usable_temperature
+
 DATA = "gaussians:size=6000,separation=4,test=50"
 SHORT = ("--model", "linear", "--lr", 0.02)
 
@@ -128,3 +133,19 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
     assert after["drift"]["of"].startswith("training tuples")
     assert after["drift"]["p"] < 0.05
     assert any("no mixture" in text for text in after["warnings"])
+
+
+def test_the_error_of_the_temperature_is_that_of_drawing_other_tuples(tmp_path, ntmp_done):
+    words = ("--tuple", "3:1", "--prior", 0.6, "--num-tuples", 600, "--heldout-share", 0.4)
+    ntmp_done("make-tuples", "--dataset", "gaussians:size=6000,separation=2,test=50", *words, "--out", tmp_path / "t")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 4, *SHORT, "--out", tmp_path / "r")
+    run = open_artifact(tmp_path / "r")
+    scores = read_all_scores(run)
+    z, sizes, counts = (scores[f"heldout_{name}"] for name in ("tuples", "sizes", "counts"))
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(60):
+        some = rng.integers(0, len(sizes), len(sizes))
+        inside = z.astype(np.float64).reshape(-1, 3)[some].ravel()
+        drawn.append(np.log(temperature_by_counts(inside, sizes[some], counts[some], tuple_shift(run)).value))
+    found = log_temperature_error(run, usable_temperature(run, 0.0), 0.0)
+    assert 0.6 < found / np.std(drawn, ddof=1) < 1.6
