@@ -28,7 +28,7 @@ from ntmp_cli.stages.true_labels import true_targets
 def ratios() -> Iterator[Ratio]:
     mnist = images("fake-mnist", 60_000, 100, (1, 28, 28))
     cifar = images("fake-cifar10", 2_400, 100, (3, 32, 32))  # fewer: what is compared is the work per step
-    yield _compare("epoch of mlp on data of MNIST's size", mnist, "mlp", rounds=5, allowed=1.08)
+    yield _compare("epoch of mlp on data of MNIST's size", mnist, "mlp", rounds=11, allowed=1.08)
     yield _compare("epoch of resnet20 on images of CIFAR-10's size", cifar, "resnet20", rounds=3, allowed=1.08)
     yield _compare("epoch of linear on digits", load_labelled("digits"), "linear", rounds=200, allowed=1.5)
 
