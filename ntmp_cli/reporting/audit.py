@@ -39,7 +39,7 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
             "by p-values": f"{after['flagged_by_benjamini_hochberg']:,} after Benjamini–Hochberg",
             "counts off by one": f"{noise['rate']:.2%}, interval {noise['ci'][0]:.2%} to {noise['ci'][1]:.2%}",
             "drift of U": f"largest gap {moved['statistic']:.4f}, p = {moved['p']:.3g}, "
-            f"as a mixture of prior {moved['prior_of_mixture']:.4f}",
+            f"as a mixture of prior {moved['prior_of_mixture']:.4f}; of {moved['of']}",
             "expected accuracy": "unknown, nothing was held out"
             if accuracy is None
             else f"{accuracy['value']:.2%}, interval {accuracy['ci'][0]:.2%} to {accuracy['ci'][1]:.2%}, "
