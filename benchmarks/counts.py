@@ -37,6 +37,7 @@ def ratios() -> Iterator[Ratio]:
         # Of so many epochs the first ones are the warm-up; the second half of training learns from U instead.
         late.method.prepare = lambda batch, progress, prepare=late.method.prepare: prepare(batch, 0.9)
         late.method.wants_teacher = lambda step, progress, wants=late.method.wants_teacher: wants(step, 0.9)
+        late.method.hides = lambda step, progress, hides=late.method.hides: hides(step, 0.9)
         for what, job in (("in its warm-up", early), ("in its self-training", late)):
             ours, other = train_epochs(job, Outcome()), train_epochs(ceiling, Outcome())
             seconds = take_turns(lambda ours=ours: next(ours), lambda other=other: next(other), 9)

@@ -19,7 +19,8 @@ HolmFamily = Literal["cell", "dataset", "metric", "all"]
 RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
 # Settings that mean something to some methods only.
 SPECIAL_SETTINGS = RISK_SETTINGS | {
-    *("warmup", "self_training", "count_noise", "entropy_weight", "clip_model", "clip_weights", "clip_prompts"),
+    *("warmup", "self_training", "hidden_share", "count_noise", "entropy_weight"),
+    *("clip_model", "clip_weights", "clip_prompts"),
 }
 
 
@@ -186,6 +187,9 @@ class TrainConfig(Settings):
     self_training: float = Field(
         1.0, ge=0, description="Weight in `count` of what the averaged network believes of unlabeled instances; 0: off."
     )
+    hidden_share: float = Field(
+        0.3, ge=0, lt=1, description="Share of an unlabeled instance's features hidden from `count` while it learns that."
+    )
     entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
     clip_model: str = Field("ViT-B-32", description="CLIP of clip-mil: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
@@ -198,8 +202,10 @@ class TrainConfig(Settings):
         lt=1,
         description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
     )
-    select: Literal["best", "last"] = Field(
-        "best", description="Epoch to keep: the one of least label-free held-out risk, or the last."
+    select: Literal["one-se", "best", "last"] = Field(
+        "one-se",
+        description="Epoch to keep: the latest whose held-out likelihood of counts is within a standard error of the "
+        "best (of other label-free risks, the best), the best, or the last.",
     )
     normalize: Literal["auto", "none", "channel"] = Field(
         "auto",

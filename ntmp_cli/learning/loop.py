@@ -18,7 +18,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
-from ntmp_cli.learning.method import GradientMethod, Heldout
+from ntmp_cli.learning.hiding import hidden_features, with_hidden
+from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk
 from ntmp_cli.learning.models import Scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
@@ -98,7 +99,7 @@ class Outcome:
 
     records: list[EpochRecord] = field(default_factory=list)
     selected_epoch: int = 0
-    best_risk: float = float("inf")
+    best: HeldoutRisk | None = None
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -133,11 +134,16 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
             for group in optimizer.param_groups:
                 group["lr"] = rate
             x = _on_device(batch.x, job.device)
+            shown = x
+            if share := method.hides(step, progress):
+                rng = stream(config.seed, "hidden", epoch, step)
+                hidden = hidden_features((whole.unlabeled, *x.shape[1:]), share, rng)
+                shown = with_hidden(x, together.own_unlabeled(hidden), model.blank)
             with (
                 _own_randomness(model, config.seed, epoch, step, together.rank),
                 torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
             ):
-                scores = forward(x).float()
+                scores = forward(shown).float()
                 if method.wants_teacher(step, progress):
                     teacher = average.scores(x, scores, batch.tuple_instances)
                     prepared = method.taught(prepared, together.gather(teacher))
@@ -162,11 +168,12 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
             _mirror(model, average, optimizer, centre)
             fields["mirrored"] = True
             scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
-        fields["heldout_risk"] = together.agree(None if scored is None else method.heldout_risk(scored))
+        risk = together.agree(None if scored is None else method.heldout_risk(scored))
+        fields["heldout_risk"] = None if risk is None else risk.value
         _require_finite(model, fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
-        _select(outcome, record, average.model, config)
+        _select(outcome, record, risk, average.model, config)
         skip, telemetry, losses = 0, [], []
         if job.checkpoints.due() and epoch < config.epochs:
             job.checkpoints.save(_state(model, optimizer, average, outcome, epoch + 1, 0, [], []))
@@ -307,16 +314,21 @@ def _require_finite(model: nn.Module, risk: float | None, epoch: int) -> None:
         raise NotIdentifiableError(f"the weights became infinite in epoch {epoch}", hint=DIVERGED)
 
 
-def _select(outcome: Outcome, record: EpochRecord, model: nn.Module, config: TrainConfig) -> None:
-    """Keep this epoch's weights if it is the last one, or the best by the label-free risk."""
-    risk = record.fields["heldout_risk"]
-    if config.select == "best" and risk is not None:
-        if risk < outcome.best_risk:
-            outcome.best_risk, outcome.selected_epoch = risk, record.epoch
-            outcome.weights = snapshot(model)
-    elif record.epoch == config.epochs:
-        outcome.selected_epoch = record.epoch
-        outcome.weights = snapshot(model)
+def _select(
+    outcome: Outcome, record: EpochRecord, risk: HeldoutRisk | None, model: nn.Module, config: TrainConfig
+) -> None:
+    """Keep this epoch's weights if it is the last one, the best by the label-free risk, or as good within its error.
+
+    Which of several epochs is the best is chance within that error; more training, at a smaller rate, is not.
+    """
+    if config.select == "last" or risk is None:
+        keep = record.epoch == config.epochs
+    elif outcome.best is None or risk.value < outcome.best.value:
+        keep, outcome.best = True, risk
+    else:
+        keep = config.select == "one-se" and not risk.clearly_above(outcome.best)
+    if keep:
+        outcome.selected_epoch, outcome.weights = record.epoch, snapshot(model)
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
@@ -348,7 +360,7 @@ def _state(
         "telemetry": telemetry,
         "losses": losses,
         "selected_epoch": outcome.selected_epoch,
-        "best_risk": outcome.best_risk,
+        "best": _as_state(outcome.best),
         "weights": outcome.weights,
         "records": [
             {
@@ -363,6 +375,16 @@ def _state(
     }
 
 
+def _as_state(risk: HeldoutRisk | None) -> State | None:
+    each = None if risk is None or risk.each is None else torch.from_numpy(risk.each)
+    return None if risk is None else {"value": risk.value, "each": each}
+
+
+def _as_risk(state: State | None) -> HeldoutRisk | None:
+    each = None if state is None or state["each"] is None else state["each"].numpy()
+    return None if state is None else HeldoutRisk(state["value"], each)
+
+
 def _restore(
     job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, average: WeightAverage, outcome: Outcome
 ) -> tuple[int, int, list[Tensor], list[Tensor]]:
@@ -374,7 +396,7 @@ def _restore(
     optimizer.load_state_dict(state["optimizer"])
     average.model.load_state_dict(state["average"])
     average.updates = state["updates"]
-    outcome.selected_epoch, outcome.best_risk = state["selected_epoch"], state["best_risk"]
+    outcome.selected_epoch, outcome.best = state["selected_epoch"], _as_risk(state["best"])
     outcome.weights = state["weights"]
     outcome.records = [
         EpochRecord(

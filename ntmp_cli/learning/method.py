@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,20 @@ class Heldout:
     unlabeled_scores: NDArray[np.float32]
 
 
+class HeldoutRisk(NamedTuple):
+    """A label-free objective on held-out data, lower is better; with that of every tuple where it is their mean."""
+
+    value: float
+    each: NDArray[np.float64] | None = None
+
+    def clearly_above(self, other: HeldoutRisk) -> bool:
+        """Whether it is more than a standard error above another, tuple by tuple, or, without tuples, at all."""
+        if self.each is None or other.each is None or len(self.each) < 2:
+            return self.value > other.value
+        more = self.each - other.each
+        return bool(more.mean() > more.std(ddof=1) / np.sqrt(len(more)))
+
+
 class Method(ABC):
     """Subclasses are registered by name and read their settings from TrainConfig."""
 
@@ -87,8 +101,8 @@ class Method(ABC):
     def model_name(self) -> str:
         """What the network is called in a run's summary."""
 
-    def heldout_risk(self, heldout: Heldout) -> float | None:
-        """A label-free objective on held-out data, lower is better; None where there is none."""
+    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
+        """What epochs are compared by; None where there is nothing."""
         return None
 
 
@@ -131,6 +145,10 @@ class GradientMethod(Method):
     def taught(self, prepared: Any, teacher: Tensor) -> Any:
         """`prepared` with the teacher's scores of the batch; those of tuple instances are not computed and 0."""
         return prepared
+
+    def hides(self, step: int, progress: float) -> float:
+        """Share of the features of U to hide from the network at this step; its teacher sees all of them."""
+        return 0.0
 
     def oriented_by_data(self) -> bool:
         """Whether nothing but scores of tuples and U can say which class is which."""

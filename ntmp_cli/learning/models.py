@@ -99,6 +99,11 @@ class Scorer(nn.Module):
         x = raw * self.factor
         return x - self.shift if self._shifts else x
 
+    @property
+    def blank(self) -> Tensor:
+        """The raw instance of which the network sees nothing but zeros."""
+        return self.shift / self.factor
+
     def forward(self, raw: Tensor) -> Tensor:
         x = self.inputs(raw)
         if self._channels_last:

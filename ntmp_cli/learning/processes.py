@@ -50,6 +50,10 @@ class OneProcess:
         """Scores of the whole batch; gradients flow to one's own."""
         return scores
 
+    def own_unlabeled(self, rows: Tensor) -> Tensor:
+        """Of rows for the unlabeled instances of the whole batch those of one's own."""
+        return rows
+
     def agree(self, value: T) -> T:
         """What the first process says."""
         return value
@@ -99,6 +103,10 @@ class ManyProcesses(OneProcess):
         own = [s[:length] for s, length in zip(said, self._lengths, strict=True)]
         own[self.rank] = scores
         return in_order(own, self._cuts)
+
+    def own_unlabeled(self, rows: Tensor) -> Tensor:
+        counts = [length - cut for length, cut in zip(self._lengths, self._cuts, strict=True)]
+        return torch.split(rows, counts)[self.rank]
 
     def agree(self, value: T) -> T:
         said = [value]

@@ -213,8 +213,12 @@ def _settings(config: AuditConfig, run: Artifact, noise: float) -> TrainConfig:
         raise ArtifactError(
             f"{run.path}: its encoder came from a file, which an audit does not have", hint="Audit a run without it."
         )
-    shared = ("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr")
-    more = {name: own[name] for name in (*shared, "optimizer", "weight_decay", "ema", "normalize", "self_training")}
+    shared = [
+        *("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr"),
+        *("optimizer", "weight_decay", "ema", "normalize", "self_training", "hidden_share"),
+    ]
+    # A run of an earlier version does not know every setting.
+    more = {name: own[name] for name in shared if name in own}
     return TrainConfig(
         **more,
         method="count",

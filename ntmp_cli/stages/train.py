@@ -183,7 +183,7 @@ def _assemble(
     targets = _targets(config, method, tuples, source)
     parts = training_data(source, config, config.parts or 1, targets, method.batch, method.dealing())
     model = _scorer(config, method, source, parts)
-    if heldout is None and config.select == "best" and processes.rank == 0:
+    if heldout is None and config.select != "last" and processes.rank == 0:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
     asked = None
     if method.oriented_by_data() and processes.rank == 0:
@@ -232,7 +232,7 @@ def _fit(
     fit = method.fit(fit_data(data, model))
     model.set_line(fit.weight, fit.bias)
     risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
-    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": risk}
+    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": risk and risk.value}
     instances = source.summary["instances"]["train"] + source.summary["unlabeled"]["train"]
     record = EpochRecord(1, fields, predict(model, test), time.perf_counter() - started, instances)
     return model, Outcome([record], 1, weights=snapshot(model))

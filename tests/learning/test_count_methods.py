@@ -151,6 +151,23 @@ def test_the_teacher_is_heard_from_a_fifth_of_training_on_unless_it_is_turned_of
     assert [count.prepare(batch, p).lesson_weight for p in (0.2, 0.35, 0.5, 0.9)] == pytest.approx([0, 0.5, 1, 1])
 
 
+@pytest.mark.parametrize(
+    ("settings", "hidden"),
+    [
+        ({}, [0, 0, 0.3, 0.3]),
+        ({"hidden_share": 0.7}, [0, 0, 0.7, 0.7]),
+        ({"hidden_share": 0}, [0, 0, 0, 0]),
+        ({"self_training": 0}, [0, 0, 0, 0]),
+        ({"ema": 0}, [0, 0, 0, 0]),  # nobody would see the instance whole
+    ],
+)
+def test_features_are_hidden_once_nothing_but_counts_leads(settings: dict[str, Any], hidden: list[float]) -> None:
+    count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(3, 1, 20)], 30))
+    assert [count.hides(0, progress) for progress in (0, 0.4, 0.5, 1)] == hidden
+    assert count.hides(1, 0.9) == 0  # no lesson at this step
+    assert methods.get("supervised")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30)).hides(0, 0.9) == 0
+
+
 def test_only_unlabeled_instances_are_taught() -> None:
     count = methods.get("count")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30))
     batch = Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3)

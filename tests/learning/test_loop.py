@@ -88,7 +88,7 @@ def job(
         seed=config.seed,
     )
     strata = [(n, m, pairs.count((n, m))) for n, m in sorted(set(pairs))]
-    method = methods.get("ure")(config, Task(strata, unlabeled))
+    method = methods.get(config.method)(config, Task(strata, unlabeled))
     ones, zeros = np.ones(DIM, dtype=np.float32), np.zeros(DIM, dtype=np.float32)
     scorer = build_scorer(model, (DIM,), ones, zeros, config.seed)
     hx, hsizes, hcounts, hu = draw(pairs, unlabeled, prior, 1)
@@ -408,10 +408,11 @@ def test_a_stop_saves_the_state_and_says_where() -> None:
     assert (state["epoch"], state["step"]) == (2, 2)
 
 
+@pytest.mark.parametrize("method", ["ure", "count"])
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 @pytest.mark.parametrize("stop_at", [1, 4, 6, 11])
-def test_a_resumed_run_equals_an_uninterrupted_one(stop_at: int, ema: float) -> None:
-    settings = {"model": "mlp", "epochs": 3, "ema": ema, "select": "best"}
+def test_a_resumed_run_equals_an_uninterrupted_one(stop_at: int, ema: float, method: str) -> None:
+    settings = {"model": "mlp", "epochs": 3, "ema": ema, "select": "one-se", "method": method}
     whole = run(job(**settings))
     memory = Memory()
     first = job(**settings, checkpoints=memory)
@@ -440,6 +441,36 @@ def test_a_checkpoint_between_epochs_is_a_place_to_resume_from() -> None:
         assert [r.fields for r in rest.records] == [r.fields for r in whole.records]
 
 
+# Lessons.
+
+
+def test_features_of_unlabeled_instances_are_hidden_from_the_network_but_not_from_its_teacher() -> None:
+    work = job(method="count", epochs=4, hidden_share=0.5, heldout=False, trace_every=0)
+    passes: list[tuple[bool, torch.Tensor]] = []
+    work.model.register_forward_pre_hook(lambda m, given: passes.append((m is work.model, given[0].clone())))
+    batches = [batch for epoch in range(1, 5) for batch in work.data.epoch(epoch)[1]]
+    run(work)
+    shown = [x for own, x in passes if own]
+    # What the teacher saw, by the step that it belongs to.
+    lessons = {sum(own for own, _ in passes[:i]) - 1: x for i, (own, x) in enumerate(passes) if not own}
+    assert len(shown) == len(batches) == 16
+    assert sorted(lessons) == [4, 6, 8, 10, 12, 14]  # every other step, from a fifth of training on
+    masks = []
+    for step, (batch, x) in enumerate(zip(batches, shown, strict=True)):
+        inside = batch.tuple_instances
+        assert torch.equal(x[:inside], batch.x[:inside])
+        if step in lessons:
+            assert torch.equal(lessons[step], batch.x[inside:])
+        hidden = x[inside:] == 0
+        assert torch.equal(x[inside:], batch.x[inside:].masked_fill(hidden, 0))
+        if step in lessons and step >= 8:
+            masks.append(hidden)
+        else:
+            assert not hidden.any()
+    assert 0.3 < torch.cat(masks).double().mean() < 0.7
+    assert not torch.equal(masks[0], masks[1])
+
+
 # Selection and traces.
 
 
@@ -461,7 +492,8 @@ def test_best_keeps_the_epoch_of_least_heldout_risk_and_its_weights() -> None:
     risks = [r.fields["heldout_risk"] for r in outcome.records]
     assert outcome.selected_epoch == int(np.argmin(risks)) + 1
     assert outcome.selected_epoch < 8
-    assert outcome.best_risk == min(risks)
+    assert outcome.best is not None
+    assert outcome.best.value == min(risks)
     assert heldout_objective(work, outcome.weights) == pytest.approx(min(risks), abs=1e-6)
 
 

@@ -18,7 +18,7 @@ from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.counts import RecordedCounts, RememberedCounts
 from ntmp_cli.learning.groups import normalised_gap, rate_shift
 from ntmp_cli.learning.known_slopes import believed_loss, clamped_sigmoid_risk, with_slope
-from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
+from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
 from ntmp_cli.learning.recalibration import looks_mirrored, recalibrate
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients
 
@@ -26,6 +26,8 @@ from ntmp_cli.learning.risk import PARTS, RememberedCoefficients
 CLEAR = 3.0
 # Every so many steps a lesson is given, with so many times the weight: the same lesson at a fraction of the price.
 LESSON_EVERY = 2
+# Share of training that the start leads.
+LED = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class CountPlain(GradientMethod):
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         return {"nll": float(telemetry[:, 0].mean())}
 
-    def heldout_risk(self, heldout: Heldout) -> float | None:
+    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         return tuple_nll(heldout, self.config, self.task)
 
 
@@ -83,10 +85,10 @@ class Count(CountPlain):
     sum with the likelihood starts, the likelihood ends: the weight of the start falls from 1 to 0 over the first half
     of training. Without a start, or where every rate equals π, held-out data decide whether to mirror the network. From
     a fifth of training on, every other step also learns the averaged network's labels of unlabeled instances
-    (`--self-training`).
+    (`--self-training`), from half of it on with a share of their features hidden (`--hidden-share`).
     """
 
-    uses = frozenset({"count_noise", "margin", "warmup", "self_training"})
+    uses = frozenset({"count_noise", "margin", "warmup", "self_training", "hidden_share"})
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -103,7 +105,7 @@ class Count(CountPlain):
     def prepare(self, batch: Batch, progress: float) -> Any:
         plain = super().prepare(batch, progress)
         lesson = self.config.self_training * self._lesson_share(progress)
-        weight = max(0.0, 1 - 2 * progress)
+        weight = max(0.0, 1 - progress / LED)
         if self.config.warmup == "discriminant" and weight > 0:
             return replace(plain, weight=weight, lesson_weight=lesson, closed_form=batch.targets)
         if self.config.warmup == "risk" and weight > 0 and self._risk_leads:
@@ -117,6 +119,11 @@ class Count(CountPlain):
 
     def wants_teacher(self, step: int, progress: float) -> bool:
         return step % LESSON_EVERY == 0 and self.config.self_training * self._lesson_share(progress) > 0
+
+    def hides(self, step: int, progress: float) -> float:
+        """Not while the risk leads: it lives on what tells U from tuples, and hiding would. Nor without an average."""
+        hidden = progress >= LED and self.config.ema > 0 and self.wants_teacher(step, progress)
+        return self.config.hidden_share if hidden else 0.0
 
     def taught(self, prepared: Any, teacher: Tensor) -> Any:
         return replace(prepared, teacher=teacher)
@@ -185,14 +192,16 @@ def orientation_z(heldout: Heldout) -> float:
     return float((outside.mean() - inside.mean()) / max(error, 1e-12))
 
 
-def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> float:
-    """Mean −log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1 (SPEC section 5).
+def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> HeldoutRisk:
+    """−log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1 (SPEC section 5).
 
     Networks grow too sure of themselves long before they rank worse; toned down, the likelihood sees what they know.
     They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
     """
     z = heldout.tuple_scores - rate_shift(config.prior, task.rate)
-    return recalibrate(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0).nll
+    line = recalibrate(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0)
+    recorded = RecordedCounts(heldout.sizes, heldout.counts, config.count_noise)
+    return HeldoutRisk(line.nll, -recorded.log_prob(torch.from_numpy(line.slope * z + line.intercept)).numpy())
 
 
 def require_orientation(config: TrainConfig, task: Task) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
-from ntmp_cli.learning.method import FitData, FittedMethod, Heldout, LinearFit, methods
+from ntmp_cli.learning.method import FitData, FittedMethod, Heldout, HeldoutRisk, LinearFit, methods
 from ntmp_cli.learning.methods.count import require_orientation, tuple_nll
 from ntmp_cli.learning.recalibration import looks_mirrored
 
@@ -62,5 +62,5 @@ class ClosedForm(FittedMethod):
                 break
         return looks_mirrored(np.concatenate(scores), np.concatenate(sizes), np.concatenate(counts))
 
-    def heldout_risk(self, heldout: Heldout) -> float | None:
+    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         return tuple_nll(heldout, self.config, self.task)

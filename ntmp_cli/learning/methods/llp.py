@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import GradientMethod, Heldout, methods
+from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, methods
 
 TINY = 1e-7
 
@@ -47,11 +47,11 @@ class _Proportions(GradientMethod):
         mismatch, entropy = telemetry.mean(axis=0).tolist()
         return {"mismatch": mismatch, "entropy": entropy}
 
-    def heldout_risk(self, heldout: Heldout) -> float | None:
+    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         """The mismatch of held-out tuples."""
         p = torch.from_numpy(heldout.tuple_scores).double().sigmoid()
         sizes, counts = torch.from_numpy(heldout.sizes), torch.from_numpy(heldout.counts)
-        return float(self.mismatch(tuple_means(p, sizes), counts.double() / sizes).mean())
+        return HeldoutRisk(float(self.mismatch(tuple_means(p, sizes), counts.double() / sizes).mean()))
 
     @abstractmethod
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:

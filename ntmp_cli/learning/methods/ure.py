@@ -15,7 +15,7 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.dealing import Dealing, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
-from ntmp_cli.learning.method import GradientMethod, Heldout, Targets, Task, methods
+from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
 from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks, unbiased_risk
 
 
@@ -94,10 +94,10 @@ class Ure(GradientMethod):
             "downweighted": int((weights < 1).sum()),
         }
 
-    def heldout_risk(self, heldout: Heldout) -> float | None:
+    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         if self._weighted:  # held-out instances have no weights, and without them another prior
             return None
-        return unbiased_risk(
+        risk = unbiased_risk(
             heldout.tuple_scores,
             heldout.sizes,
             heldout.counts,
@@ -107,6 +107,7 @@ class Ure(GradientMethod):
             "stratified" if self._below is not None else self.config.mixing,
             self.task.rate if self.config.mixing == "flat" else None,
         )
+        return None if risk is None else HeldoutRisk(risk)
 
 
 def _share_below(config: TrainConfig, task: Task) -> float | None:
