@@ -188,7 +188,10 @@ class TrainConfig(Settings):
         1.0, ge=0, description="Weight in `count` of what the averaged network believes of unlabeled instances; 0: off."
     )
     hidden_share: float = Field(
-        0.3, ge=0, lt=1, description="Share of an unlabeled instance's features hidden from `count` while it learns that."
+        0.3,
+        ge=0,
+        lt=1,
+        description="Share of an unlabeled instance's features that are hidden from `count` in self-training; 0: none.",
     )
     entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
     clip_model: str = Field("ViT-B-32", description="CLIP of clip-mil: an open_clip name, or a model's JSON file.")
