@@ -251,7 +251,8 @@ def _mat_elements(body: memoryview, order: str) -> Iterator[tuple[int, memoryvie
 def read_npz(path: Path, choices: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
     """The arrays of the first of `choices`, sets of names, that the archive holds completely."""
     with reading(path, "npz file") as stream:
-        if stream.read(2) != b"PK":
+        # All four bytes: of a file that ends within them numpy says that it is pickled, and how to load it unsafely.
+        if stream.read(4) not in (b"PK\3\4", b"PK\5\6"):
             raise DataError(f"{path}: not an npz file", hint="Write one with numpy.savez.")
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:

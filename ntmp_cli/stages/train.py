@@ -232,7 +232,7 @@ def _fit(
     fit = method.fit(fit_data(data, model))
     model.set_line(fit.weight, fit.bias)
     risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
-    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": risk and risk.value}
+    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
     instances = source.summary["instances"]["train"] + source.summary["unlabeled"]["train"]
     record = EpochRecord(1, fields, predict(model, test), time.perf_counter() - started, instances)
     return model, Outcome([record], 1, weights=snapshot(model))
