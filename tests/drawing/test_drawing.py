@@ -152,21 +152,26 @@ def test_a_tuple_that_straddles_two_passes_takes_any_other_member_alike() -> Non
 
 
 @pytest.mark.parametrize(
-    ("spec", "positives", "negatives", "message"),
+    ("specs", "positives", "negatives", "message"),
     [
         ("4:3", 2, 9, "a tuple may need 3 different positives, but the heldout tuple part has 2"),
         ("4:1", 9, 2, "a tuple may need 3 different negatives, but the heldout tuple part has 2"),
         ("3-6:1", 9, 4, "a tuple may need 5 different negatives, but the heldout tuple part has 4"),
         ("5:~0.1", 4, 9, "a tuple may need 5 different positives, but the heldout tuple part has 4"),
         ("1:1", 0, 9, "a tuple may need 1 different positives, but the heldout tuple part has 0"),
+        # Of several specs the one that needs most decides, wherever it stands.
+        ("6:5 2:1", 4, 9, "a tuple may need 5 different positives, but the heldout tuple part has 4"),
+        ("2:1 6:5", 4, 9, "a tuple may need 5 different positives, but the heldout tuple part has 4"),
+        ("6:1 2:1", 9, 4, "a tuple may need 5 different negatives, but the heldout tuple part has 4"),
+        ("2:1 6:1", 9, 4, "a tuple may need 5 different negatives, but the heldout tuple part has 4"),
     ],
 )
 def test_a_pool_smaller_than_a_tuple_needs_is_refused_before_drawing(
-    spec: str, positives: int, negatives: int, message: str
+    specs: str, positives: int, negatives: int, message: str
 ) -> None:
     pool, positive = two_pools(positives, negatives)
     with pytest.raises(UsageError) as error:
-        TupleDraw([parse_spec(spec)], 1, pool, positive, 0.0, 0, "heldout")
+        TupleDraw([parse_spec(spec) for spec in specs.split()], 1, pool, positive, 0.0, 0, "heldout")
     assert error.value.message == message
 
 

@@ -296,3 +296,16 @@ def test_counts_that_determine_no_temperature_are_named() -> None:
     assert temperature_by_counts(np.array([math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0]), sizes, counts, 0.1).nll >= 0
     nothing = np.zeros(0, dtype=np.int64)
     assert temperature_by_counts(np.zeros(0), nothing, nothing, 0.1).fit == "no held-out data"
+
+
+def test_the_likelihoods_beside_a_temperature_that_is_not_fitted_are_those_at_it_and_at_one() -> None:
+    one = np.ones(2, dtype=np.int64)
+    for scores, sizes, counts in (
+        (np.array([3.0, -2.0]), one, np.array([0, 1])),
+        (np.array([4.0, -3.0, -2.0, 1.0, 2.0, -5.0]), np.array([3, 3]), np.array([1, 2])),
+    ):
+        found = temperature_by_counts(scores, sizes, counts, 0.1)
+        assert found.fit in ("uninformative", "undetermined")
+        likelihood = CountLikelihood(sizes, counts)
+        assert found.nll == pytest.approx(float(likelihood.nll(scores / found.value - 0.1)), rel=1e-12)
+        assert found.nll_at_one == pytest.approx(float(likelihood.nll(scores - 0.1)), rel=1e-12)

@@ -242,3 +242,20 @@ def test_a_network_that_is_led_is_not_turned_by_chance() -> None:
         turned["alone"] += alone.mirror_centre(noise) is not None
     assert turned["led"] == 0
     assert turned["alone"] > 3
+
+
+@pytest.mark.parametrize("prior", [0.2, 0.8])
+@pytest.mark.parametrize("offset", [0.02, 0.5])
+def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_network(
+    prior: float, offset: float
+) -> None:
+    """Counts of n = 2m are as probable under either sign, so that even weak evidence of the pool decides."""
+    count = methods.get("count")(TrainConfig(prior=prior, warmup="none"), Task([(2, 1, 300)], 600))
+    inside = np.tile(np.array([-1, 1], dtype=np.float32), 300)
+    for step in (offset, -offset):
+        found = count.mirror_centre(Heldout(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step)))
+        right = (step > 0) == (prior > 0.5)
+        assert found == (None if right else count.shift)
+    # Constant scores say nothing, and the network stays as it is.
+    nothing = np.zeros(600, dtype=np.float32)
+    assert count.mirror_centre(Heldout(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None

@@ -463,3 +463,10 @@ def test_a_prior_at_the_edge_is_refused(prior):
 def test_tuples_that_do_not_fit_are_refused(rows, sizes, counts, message):
     with pytest.raises(ValueError, match=message):
         Moments(2).add_tuples(np.zeros((rows, 2), np.float32), np.array(sizes), np.array(counts))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 4), (3,), (3, 2, 1)])
+def test_unlabeled_instances_that_do_not_fit_are_refused(shape):
+    """One feature would be broadcast to all of them."""
+    with pytest.raises(ValueError, match="expected instances of shape"):
+        Moments(2).add_unlabeled(np.zeros(shape, np.float32))
