@@ -148,10 +148,10 @@ def clamped(parts: Tensor, clamp: Clamp) -> Tensor:
 
 
 def unbiased_risk(
-    tuple_scores: NDArray[np.float32],
+    tuple_scores: NDArray[np.float64],
     sizes: NDArray[np.int64],
     counts: NDArray[np.int64],
-    unlabeled_scores: NDArray[np.float32],
+    unlabeled_scores: NDArray[np.float64],
     prior: float,
     loss: LossName,
     mixing: Mixing = "stratified",
@@ -161,6 +161,6 @@ def unbiased_risk(
     weights = coefficients(sizes, counts, len(unlabeled_scores), prior, mixing, flat_rate)
     if weights is None:
         return None
-    scores = torch.from_numpy(np.concatenate([tuple_scores, unlabeled_scores]).astype(np.float64))
+    scores = torch.from_numpy(np.concatenate([tuple_scores, unlabeled_scores]))
     plus, minus = torch.from_numpy(weights.plus), torch.from_numpy(weights.minus)
     return float(partial_risks(scores, plus, minus, len(tuple_scores), loss, "class").sum())

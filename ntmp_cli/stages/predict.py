@@ -158,7 +158,7 @@ class _Scoring:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return predict(self._model, torch.from_numpy(instances), self._batch).astype(np.float64)
+        return predict(self._model, torch.from_numpy(instances), self._batch)
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""

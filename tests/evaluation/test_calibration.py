@@ -112,6 +112,15 @@ def test_the_parts_of_brier_add_up(forecasts: list[tuple[bool, float, int]]) -> 
     assert brier_parts(labels, centres).within == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("label", [False, True])
+def test_labels_of_one_class_have_no_uncertainty(label: bool) -> None:
+    """Their shares of the bins, each of them rounded, add up to a little more or less than 1."""
+    for instances in range(1, 200):
+        labels, p = np.full(instances, label), np.linspace(0, 1, instances)
+        for weights in (None, np.linspace(0.1, 0.7, instances)):
+            assert brier_parts(labels, p, weights).uncertainty == 0
+
+
 def test_multiclass_brier_and_its_parts() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(4), 200)

@@ -187,7 +187,7 @@ class Count(CountPlain):
 
 def orientation_z(heldout: Heldout) -> float:
     """(E_U σ − E_T σ) in standard errors: its sign times that of π − ᾱ says which side is which (SPEC section 4)."""
-    inside, outside = (expit(scores.astype(np.float64)) for scores in (heldout.tuple_scores, heldout.unlabeled_scores))
+    inside, outside = (expit(scores) for scores in (heldout.tuple_scores, heldout.unlabeled_scores))
     error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))
     return float((outside.mean() - inside.mean()) / max(error, 1e-12))
 

@@ -55,7 +55,7 @@ class ClosedForm(FittedMethod):
         """Where π is too near the tuples' rate only the counts themselves know which side is which (SPEC section 5)."""
         scores, sizes, counts = [], [], []
         for x, n, m in data.tuples():
-            scores.append(found.scores(x).astype(np.float32))
+            scores.append(found.scores(x))
             sizes.append(n)
             counts.append(m)
             if sum(map(len, sizes)) >= SIGN_TEST_TUPLES:
