@@ -28,11 +28,11 @@ from ntmp_cli.data.own.sources import open_new_rows
 from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import ArtifactError, DataError
 from ntmp_cli.learning.counts import count_posterior
-from ntmp_cli.learning.method import Task
+from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
 from ntmp_cli.stages.temperature import usable_temperature
-from ntmp_cli.stages.train import choose_device
+from ntmp_cli.tuple_source import Task
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class _Scoring:
         self._model = load_scorer(run).to(device)
         self._channels = int(run.summary["instance"]["shape"][0])
         self._batch = batch_size(run.summary["instance"]["shape"], device)
-        trained_at = float(run.manifest.config["prior"])
+        trained_at = float(run.summary["trained_prior"])
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
         self.temperature = usable_temperature(run)
@@ -158,7 +158,7 @@ class _Scoring:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return predict(self._model, torch.from_numpy(instances), self._batch).astype(np.float64)
+        return predict(self._model, instances, self._batch).astype(np.float64)
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""
@@ -216,7 +216,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
             torch.from_numpy(scoring.log_odds(scores[tuples.rows])),
             torch.from_numpy(np.diff(tuples.offsets)),
             torch.from_numpy(tuples.counts),
-            run.manifest.config["count_noise"],
+            run.summary["count_noise"],
         ).numpy()
     if (codes == NONE).any():
         log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
