@@ -27,24 +27,22 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.data.own.grouping import group_rows, set_aside
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
-from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
+from ntmp_cli.learning.cross_fitting import prior_free_training
 from ntmp_cli.learning.groups import rate_shift
-from ntmp_cli.learning.loop import HeldoutData, Job, Outcome, train_epochs
-from ntmp_cli.learning.method import FitData, FittedMethod, GradientMethod, Method, Task, methods
-from ntmp_cli.learning.models import Scorer, build_scorer, normalisation, predict
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.method import methods
+from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import restore_scorer
+from ntmp_cli.learning.trainer import Training, train_scorer
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
-from ntmp_cli.prior.score_model import prior_free_settings
+from ntmp_cli.settings import build
+from ntmp_cli.tuple_source import ArraySource, HeldoutData, Task
 
 Floats = NDArray[np.float64]
 FORMAT = "ntmp-classifier"
 VERSION = 1
 # From fewer held-out tuples a temperature is mostly chance.
 FEWEST_TUPLES = 50
-STEPS, SMALLEST_BATCH = 16, 32
-BUDGET = 2**40
 
 
 class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -52,11 +50,14 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : a name of `ntmp list methods` that needs neither labels nor an encoder.
+    method : a name of `ntmp list methods` that needs neither labels nor an encoder; None: `count`, or the method that
+        the other settings mean, as `clamp` means `ure`.
     model : `mlp`, `linear`; any network of `ntmp list models` that takes vectors.
-    epochs, lr, batch_size, count_noise : as in `ntmp train`.
+    epochs, lr, batch_size : as in `ntmp train`.
     heldout_share : share of tuples and of unlabeled rows set aside to choose the epoch and to calibrate.
     random_state : seed of initialisation, batch order and what is set aside; equal seeds give equal classifiers.
+    settings : any other setting of `ntmp train`, those of the method among them: `clamp="abs"`, `count_noise=0.1`,
+        `weight_decay=0`. An unknown one is refused by `fit`, with the nearest name.
 
     Attributes
     ----------
@@ -69,23 +70,34 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "count",
+        method: str | None = None,
         model: str = "mlp",
         epochs: int = 30,
         lr: float = 1e-3,
         batch_size: int | None = None,
-        count_noise: float = 0.0,
         heldout_share: float = 0.1,
         random_state: int | np.random.RandomState | None = 0,
+        **settings: Any,
     ) -> None:
         self.method = method
         self.model = model
         self.epochs = epochs
         self.lr = lr
         self.batch_size = batch_size
-        self.count_noise = count_noise
         self.heldout_share = heldout_share
         self.random_state = random_state
+        self.settings = settings
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters by name, the settings among them."""
+        return {**super().get_params(deep=deep), **self.settings}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters and settings by name."""
+        named = set(self._get_param_names())
+        super().set_params(**{name: value for name, value in params.items() if name in named})
+        self.settings = {**self.settings, **{name: value for name, value in params.items() if name not in named}}
+        return self
 
     # Fitting ------------------------------------------------------------------------------------
 
@@ -113,45 +125,54 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A generator is drawn from once, so that one seed rules everything.
         drawn = self.random_state
         seed = int(drawn) if isinstance(drawn, int | np.integer) else int(check_random_state(drawn).randint(2**31 - 1))
-        data = _Data.split(x[rows], sizes, known, pool, self.heldout_share, np.random.default_rng(seed))
+        source = _split(x[rows], (sizes, known), pool, self.heldout_share, np.random.default_rng(seed))
         if prior is None:
-            prior = self._estimated_prior(data, seed)
+            prior = self._estimated_prior(source, seed)
         if not 0 < prior < 1:
-            raise UsageError(f"prior {prior}: a share between 0 and 1 is meant")
+            raise UsageError(f"prior {prior}: expected a share between 0 and 1")
         config = self._config(seed, prior)
-        self._scorer, self.history_ = _trained(config, data)
+        _require_usable(config)
+        trained = train_scorer(Training(config, source))
+        self._scorer, self._task = trained.scorer, source.task
+        self.history_ = [dict(record.fields) for record in trained.outcome.records]
         self.classes_ = np.array([0, 1])
         self.prior_ = float(prior)
-        self._task = data.task
-        self.temperature_ = self._temperature(data)
+        self.temperature_ = self._temperature(source, config)
         return self
 
-    def _config(self, seed: int, prior: float, **more: Any) -> TrainConfig:
-        own = {name: getattr(self, name) for name in ("method", "model", "epochs", "lr", "batch_size", "count_noise")}
-        try:
-            return TrainConfig(**{**own, "prior": prior, "seed": seed, "trace_every": 0, **more})
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+    def _config(self, seed: int, prior: float) -> TrainConfig:
+        fixed = {"prior": prior, "seed": seed, "trace_every": 0, "memory_mb": 2**20}
+        named = {name: getattr(self, name) for name in ("method", "model", "epochs", "lr", "batch_size")}
+        given = {name: value for name, value in {**self.settings, **named}.items() if value is not None}
+        return build(TrainConfig, {**fixed, **given}, "NTMPClassifier")
 
-    def _estimated_prior(self, data: _Data, seed: int) -> float:
+    def _estimated_prior(self, source: ArraySource, seed: int) -> float:
         """By a network that is told nothing of the prior, on tuples that it never saw."""
-        scorer, _ = _trained(self._config(seed, **prior_free_settings(data.task)), data)
-        held = data.heldout or data.training
-        inside, outside = (predict(scorer, torch.from_numpy(each)) for each in (held.x, data.pool))
-        scored = ScoredTuples(inside, held.sizes, held.counts, outside, self.count_noise)
-        found = estimate_priors([scored], np.random.default_rng(seed), resamples=1).estimates[DEFAULT].value
-        if found is None:
+        noise = self._count_noise(self._config(seed, 0.5))
+        shared = {"model": self.model, "epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size}
+        config = prior_free_training(source.task, **shared, count_noise=noise, seed=seed, memory_mb=2**20)
+        scorer = train_scorer(Training(config, source)).scorer
+        held = source.heldout_data or HeldoutData(source.tuples, source.sizes, source.counts, source.unlabeled)
+        inside, outside = (predict(scorer, x) for x in (held.tuples, source.unlabeled))
+        scored = ScoredTuples(inside, held.sizes, held.counts, outside, noise)
+        value = estimate_priors([scored], np.random.default_rng(seed), resamples=1).estimates[DEFAULT].value
+        if value is None:
             raise UsageError("the prior cannot be estimated from these tuples", hint="Pass prior=…")
-        return min(max(found, 0.001), 0.999)
+        return min(max(value, 0.001), 0.999)
 
-    def _temperature(self, data: _Data) -> float:
-        if data.heldout is None or len(data.heldout.sizes) < FEWEST_TUPLES:
+    @staticmethod
+    def _count_noise(config: TrainConfig) -> float:
+        noise: float = getattr(config.settings, "count_noise", 0.0)
+        return noise
+
+    def _temperature(self, source: ArraySource, config: TrainConfig) -> float:
+        held = source.heldout_data
+        if held is None or len(held.sizes) < FEWEST_TUPLES:
             return 1.0
-        held = data.heldout
-        z = predict(self._scorer, torch.from_numpy(held.x))
-        shift = rate_shift(self.prior_, data.task.rate)
-        found = temperature_by_counts(z, held.sizes, held.counts, shift, self.count_noise)
-        return found.value if found.fit == "fitted" else 1.0
+        z = predict(self._scorer, held.tuples)
+        shift = rate_shift(self.prior_, source.task.rate)
+        temperature = temperature_by_counts(z, held.sizes, held.counts, shift, self._count_noise(config))
+        return temperature.value if temperature.fit == "fitted" else 1.0
 
     def __sklearn_tags__(self) -> Any:
         """There are two classes."""
@@ -165,7 +186,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrated log-odds of the positive class at `prior_`."""
         check_is_fitted(self, "classes_")
         x = validate_data(self, X, dtype=np.float32, reset=False)
-        scores = predict(self._scorer, torch.from_numpy(np.ascontiguousarray(x)))
+        scores = predict(self._scorer, np.ascontiguousarray(x))
         return scores / self.temperature_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -254,65 +275,32 @@ def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 # Data in memory ----------------------------------------------------------------------------------
 
 
-class _Part:
-    """Tuples whose members stand in a row."""
-
-    def __init__(self, x: NDArray[np.float32], sizes: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        self.x, self.sizes, self.counts = x, sizes, counts
-
-    def some(self, which: NDArray[np.int64]) -> _Part:
-        member = np.isin(np.repeat(np.arange(len(self.sizes)), self.sizes), which)
-        return _Part(np.ascontiguousarray(self.x[member]), self.sizes[which], self.counts[which])
+def _require_usable(config: TrainConfig) -> None:
+    """Refuse what needs more than vectors and counts."""
+    kind = methods.get(config.method)
+    if kind.encoder is not None or kind.is_oracle or config.encoder is not None:
+        raise UsageError(f"method {config.method} needs more than vectors and counts", hint="Use `ntmp train`.")
 
 
-class _Data:
-    """What is trained on, and what is set aside."""
-
-    def __init__(
-        self, training: _Part, pool: NDArray[np.float32], heldout: _Part | None, outside: NDArray[np.float32]
-    ) -> None:
-        self.training, self.pool, self.heldout, self.outside = training, pool, heldout, outside
-        pairs, numbers = np.unique(np.stack([training.sizes, training.counts]), axis=1, return_counts=True)
-        strata = [(int(n), int(m), int(k)) for n, m, k in zip(*pairs, numbers, strict=True)]
-        self.task = Task(strata, len(pool))
-
-    @classmethod
-    def split(
-        cls,
-        x: NDArray[np.float32],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        pool: NDArray[np.float32],
-        share: float,
-        rng: np.random.Generator,
-    ) -> _Data:
-        """A random share of tuples and of U set aside; nothing where any part would be empty."""
-        if not 0 <= share < 1:
-            raise UsageError(f"heldout_share {share}: a share from 0 to below 1 is meant")
-        everything = _Part(np.ascontiguousarray(x), sizes, counts)
-        train, held = set_aside(len(sizes), share, rng)
-        inside, outside = set_aside(len(pool), share, rng)
-        if not (len(train) and len(held) and len(inside) and len(outside)):
-            return cls(everything, pool, None, pool[:0])
-        return cls(everything.some(train), pool[inside], everything.some(held), pool[outside])
-
-    @property
-    def asked(self) -> HeldoutData:
-        held, pool = (self.training, self.pool) if self.heldout is None else (self.heldout, self.outside)
-        return HeldoutData(torch.from_numpy(held.x), held.sizes, held.counts, torch.from_numpy(pool))
-
-    def chunks(self, config: TrainConfig, batch: int) -> TrainingData:
-        own, pool = self.training, self.pool
-        instances = len(own.x) + len(pool)
-        return TrainingData(
-            [TupleChunk(len(own.sizes), lambda: (own.x, own.sizes, own.counts))],
-            [UnlabeledChunk(len(pool), lambda: pool)],
-            mean_size=len(own.x) / len(own.sizes),
-            instance_bytes=own.x[0].nbytes,
-            budget_bytes=BUDGET,
-            batch_size=config.batch_size or min(batch, max(SMALLEST_BATCH, -(-instances // STEPS))),
-            seed=config.seed,
-        )
+def _split(
+    x: NDArray[np.float32],
+    recorded: tuple[NDArray[np.int64], NDArray[np.int64]],
+    pool: NDArray[np.float32],
+    share: float,
+    rng: np.random.Generator,
+) -> ArraySource:
+    """A random share of tuples and of U set aside; nothing where any split would be empty."""
+    if not 0 <= share < 1:
+        raise UsageError(f"heldout_share {share}: expected a share from 0 to below 1")
+    sizes, counts = recorded
+    train, held = set_aside(len(sizes), share, rng)
+    inside, outside = set_aside(len(pool), share, rng)
+    if not (len(train) and len(held) and len(inside) and len(outside)):
+        return ArraySource(np.ascontiguousarray(x), sizes, counts, pool)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    members = np.isin(owner, train)
+    heldout = HeldoutData(x[~members], sizes[held], counts[held], pool[outside])
+    return ArraySource(np.ascontiguousarray(x[members]), sizes[train], counts[train], pool[inside], heldout)
 
 
 def _grouped(
@@ -342,42 +330,3 @@ def _grouped(
         wrong = int(np.flatnonzero((whole != known) | (whole < 0) | (whole > sizes))[0])
         raise DataError(f"tuple {list(numbers)[wrong]} has {sizes[wrong]} rows but count {known[wrong]}")
     return order, sizes, whole
-
-
-# Training in memory ------------------------------------------------------------------------------
-
-
-def _trained(config: TrainConfig, data: _Data) -> tuple[Scorer, list[dict[str, Any]]]:
-    method = methods.get(config.method)(config, data.task)
-    if method.encoder is not None or method.ceiling:
-        raise UsageError(f"method {config.method} needs more than vectors and counts", hint="Use `ntmp train`.")
-    scorer = _scorer(config, method, data)
-    if isinstance(method, FittedMethod):
-        fit = method.fit(_fit_data(scorer, data))
-        scorer.set_line(fit.weight, fit.bias)
-        return scorer, [{"epoch": 1, **fit.fields}]
-    assert isinstance(method, GradientMethod)
-    if method.targets() != "none":
-        raise UsageError(f"method {config.method} with these settings needs a teacher", hint="Use `ntmp train`.")
-    parts = PartedData([data.chunks(config, method.batch)])
-    heldout = None if data.heldout is None else data.asked
-    asked = (heldout or data.asked) if method.oriented_by_data() else None
-    job = Job(config, method, scorer, parts, heldout, torch.empty(0), torch.device("cpu"), asked=asked)
-    outcome = Outcome()
-    history = [dict(record.fields) for record in train_epochs(job, outcome)]
-    scorer.load_state_dict(outcome.weights)
-    return scorer, history
-
-
-def _scorer(config: TrainConfig, method: Method, data: _Data) -> Scorer:
-    x = np.concatenate([data.training.x, data.pool]).astype(np.float64)
-    factor, shift = normalisation([x.shape[1]], x.mean(axis=0), x.std(axis=0))
-    return build_scorer(method.network, [x.shape[1]], factor, shift, config.seed)
-
-
-def _fit_data(scorer: Scorer, data: _Data) -> FitData:
-    def inputs(raw: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.ascontiguousarray(scorer.inputs(torch.from_numpy(raw)).numpy())
-
-    own = data.training
-    return FitData(lambda: iter([(inputs(own.x), own.sizes, own.counts)]), lambda: iter([inputs(data.pool)]))

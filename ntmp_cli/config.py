@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
-from ntmp_cli.settings import Settings
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import REGISTRIES
+from ntmp_cli.settings import MethodSettings, Settings
 
-Clamp = Literal["none", "relu", "abs"]
-ClampScope = Literal["class", "source"]
-LossName = Literal["sigmoid", "logistic", "ramp"]
-Mixing = Literal["stratified", "pooled", "flat"]
-MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
-# Settings that only the unbiased risk has: they name the method where nothing else does.
-RISK_SETTINGS = frozenset({"clamp", "clamp_scope", "loss", "mixing", "margin", "margin_policy"})
-# Settings that mean something to some methods only.
-SPECIAL_SETTINGS = RISK_SETTINGS | {
-    *("warmup", "self_training", "hidden_share", "count_noise", "entropy_weight"),
-    *("clip_model", "clip_weights", "clip_prompts"),
-}
+# Panels of `--help`; what has none is shown first.
+METHOD: dict[str, Any] = {"panel": "Method"}
+NETWORK: dict[str, Any] = {"panel": "Network"}
+OPTIMISATION: dict[str, Any] = {"panel": "Optimisation"}
+RUN: dict[str, Any] = {"panel": "Run"}
 
 
 def _quoted_specs(value: Any) -> Any:
@@ -126,110 +131,157 @@ class PredictConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """Train an instance scorer on tuples and unlabeled data (SPEC sections 2, 3, 4 and 9)."""
+    """Train an instance scorer on tuples and unlabeled data.
+
+    The settings of the chosen method are declared beside the method. They are given and stored flat, side by side with
+    those below: `TrainConfig(prior=0.5, method="ure", clamp="abs").settings.clamp`.
+    """
 
     method: str = Field(
         "count",
         description="Training method, see `ntmp list methods`; ure where a setting of the risk (clamp …) is given.",
     )
+    settings: SerializeAsAny[MethodSettings] = Field(
+        default_factory=MethodSettings, description="Settings of the method, declared beside it."
+    )
+    ignored: tuple[str, ...] = Field((), exclude=True, description="Settings that were given for another method.")
+    prior: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Class prior π of the unlabeled pool; it overrides --prior-from.",
+    )
+    epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
+    seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
     model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
     encoder: str | None = Field(
         None,
         description="Frozen encoder whose features are learned from, computed once and kept: "
         "pixels, random, pca, torchvision:NAME or clip.",
+        json_schema_extra=NETWORK,
     )
     encoder_weights: str | None = Field(
-        None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
+        None,
+        description="Weights of a torchvision encoder: a file, or 'default' for the published ones.",
+        json_schema_extra=NETWORK,
     )
-    prior: float = Field(
-        gt=0,
-        lt=1,
-        description="Class prior π of the unlabeled pool; it overrides --prior-from.",
-        json_schema_extra={"or": "--prior-from DIR, written by `ntmp estimate-prior`"},
+    clip_model: str = Field(
+        "ViT-B-32",
+        description="CLIP of the encoder: an open_clip name, or a model's JSON file.",
+        json_schema_extra=NETWORK,
     )
-    epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
+    clip_weights: str | None = Field(
+        None, description="Weights of that CLIP: a file, or a tag of open_clip.", json_schema_extra=NETWORK
+    )
+    normalize: Literal["auto", "none", "channel"] = Field(
+        "auto",
+        description="Input normalisation; auto: per channel for colour images, per feature for vectors.",
+        json_schema_extra=NETWORK,
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Arithmetic of the network; bfloat16 is for accelerators, on most CPUs it is slower.",
+        json_schema_extra=NETWORK,
+    )
     batch_size: int | None = Field(
         None,
         ge=2,
         description="Instances per step, tuples and unlabeled together. "
         "Default: 1024, 256 for the count likelihood; less on small data so that an epoch has 16 steps.",
+        json_schema_extra=OPTIMISATION,
     )
-    loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
-    clamp: Clamp = Field("relu", description="Correction f of the partial risks.")
-    clamp_scope: ClampScope = Field(
-        "class", description="Parts that are clamped: per class (Lu et al. 2020) or per source (the paper)."
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.", json_schema_extra=OPTIMISATION)
+    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.", json_schema_extra=OPTIMISATION)
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine", description="Course of the learning rate.", json_schema_extra=OPTIMISATION
     )
-    mixing: Mixing = Field(
-        "stratified",
-        description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
-    )
-    margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
-    margin_policy: MarginPolicy = Field(
-        "downweight",
-        description="Batches inside the margin: downweight, skip or off. "
-        "resample: deal tuples and U so that batches keep it, downweight what still does not. "
-        "reweight: downweight, and weight U to the prior if its own seems not within π ± ε₀.",
-    )
-    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
-    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="Course of the learning rate.")
-    weight_decay: float = Field(1e-3, ge=0, description="Weight decay.")
-    grad_clip: float | None = Field(None, gt=0, description="Largest norm of a step's gradient. Default: no limit.")
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Arithmetic of the network; bfloat16 is for accelerators, on most CPUs it is slower."
-    )
-    warmup: Literal["risk", "discriminant", "none"] = Field(
-        "risk", description="What leads `count` off its plateau: the unbiased risk, the closed form, or nothing."
-    )
-    count_noise: float = Field(
-        0.0, ge=0, lt=1, description="Probability that a recorded count is off by one, for `count` and `count-plain`."
-    )
-    self_training: float = Field(
-        1.0, ge=0, description="Weight in `count` of what the averaged network believes of unlabeled instances; 0: off."
-    )
-    hidden_share: float = Field(
-        0.3,
-        ge=0,
-        lt=1,
-        description="Share of an unlabeled instance's features that are hidden from `count` in self-training; 0: none.",
-    )
-    entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
-    clip_model: str = Field("ViT-B-32", description="CLIP of clip-mil: an open_clip name, or a model's JSON file.")
-    clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
-    clip_prompts: tuple[str, ...] = Field(
-        (), max_length=2, description="What clip-mil looks for: the positive prompt, then optionally the negative one."
+    weight_decay: float = Field(1e-3, ge=0, description="Weight decay.", json_schema_extra=OPTIMISATION)
+    grad_clip: float | None = Field(
+        None, gt=0, description="Largest norm of a step's gradient. Default: no limit.", json_schema_extra=OPTIMISATION
     )
     ema: float = Field(
         0.99,
         ge=0,
         lt=1,
         description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
+        json_schema_extra=OPTIMISATION,
     )
     select: Literal["one-se", "best", "last"] = Field(
         "one-se",
         description="Epoch to keep: the latest whose held-out likelihood of counts is within a standard error of the "
         "best (of other label-free risks, the best), the best, or the last.",
+        json_schema_extra=OPTIMISATION,
     )
-    normalize: Literal["auto", "none", "channel"] = Field(
-        "auto",
-        description="Input normalisation; auto: per channel for colour images, per feature for vectors.",
+    trace_every: int = Field(
+        1, ge=0, description="Score the test instances every so many epochs; 0: only at the end.", json_schema_extra=RUN
     )
-    trace_every: int = Field(1, ge=0, description="Score the test instances every so many epochs; 0: only at the end.")
     memory_mb: int = Field(
-        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+        4096,
+        ge=1,
+        description="Memory for training instances; larger data are read window by window.",
+        json_schema_extra=RUN,
     )
-    parts: int | None = Field(
-        None, ge=1, description="Parts that the data are read in, side by side. Default: one per process of torchrun."
+    ranks: int | None = Field(
+        None,
+        ge=1,
+        description="Data-parallel ranks whose batches are reproduced. Default: one per process of torchrun.",
+        json_schema_extra=RUN,
     )
-    seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
+
+    @classmethod
+    def described(cls) -> dict[str, FieldInfo]:
+        """The settings of every training, then those of all methods."""
+        shared = {name: field for name, field in cls.model_fields.items() if name not in ("settings", "ignored")}
+        users: dict[str, list[str]] = {}
+        fields: dict[str, FieldInfo] = {}
+        for method, kind in REGISTRIES["methods"].items():
+            for name, field in kind.settings.model_fields.items():
+                users.setdefault(name, []).append(method)
+                fields.setdefault(name, field)
+        for name, field in fields.items():
+            fields[name] = copy(field)
+            fields[name].description = f"{field.description} [{', '.join(users[name])}]"
+            fields[name].json_schema_extra = METHOD
+        return shared | fields
 
     @model_validator(mode="before")
     @classmethod
-    def _method_of_the_risk(cls, values: Any) -> Any:
-        """`--clamp abs` alone means the method that has a clamp."""
-        if isinstance(values, dict) and "method" not in values and RISK_SETTINGS & values.keys():
-            return {**values, "method": "ure"}
-        return values
+    def _compose(cls, values: Any) -> Any:
+        """Gather the settings of the chosen method; those of other methods are set aside by name."""
+        if not isinstance(values, dict) or "settings" in values:
+            return values
+        methods = dict(REGISTRIES["methods"].items())
+        implied = (name for name, kind in methods.items() if kind.implied_by & values.keys())
+        name = values.get("method") or next(implied, cls.model_fields["method"].default)
+        own = REGISTRIES["methods"].get(str(name)).settings.model_fields
+        foreign = {setting for kind in methods.values() for setting in kind.settings.model_fields} - set(own)
+        # None stands for an option that was left out.
+        ignored = tuple(sorted(key for key in foreign & values.keys() if values[key] is not None))
+        shared = {key: value for key, value in values.items() if key not in own and key not in foreign}
+        chosen = {key: value for key, value in values.items() if key in own}
+        return {**shared, "method": name, "settings": chosen, **({"ignored": ignored} if ignored else {})}
+
+    @field_validator("settings", mode="wrap")
+    @classmethod
+    def _of_the_method(cls, value: Any, handler: Any, info: ValidationInfo) -> MethodSettings:
+        if isinstance(value, MethodSettings):
+            return value
+        kind: type[MethodSettings] = REGISTRIES["methods"].get(info.data["method"]).settings
+        return kind.model_validate(value)
+
+    @model_serializer(mode="wrap")
+    def _flat(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        own = values.pop("settings", {})
+        return {**values, **own}
+
+    def known_prior(self) -> float:
+        """The prior, where it has been resolved."""
+        if self.prior is None:
+            raise UsageError(
+                "prior: required, but not given (--prior X, or --prior-from DIR, written by `ntmp estimate-prior`)"
+            )
+        return self.prior
 
 
 class EstimatePriorConfig(Settings):

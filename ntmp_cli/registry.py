@@ -1,7 +1,7 @@
 """One registry per kind of thing: a decorated function or class in one file adds a choice.
 
 The command line, `ntmp list`, the docs and the contract tests all read the same registry, so that
-no list of names is kept twice.
+no list of names is kept twice. `REGISTRIES` is the table of all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ntmp_cli.errors import UsageError, did_you_mean
 
@@ -65,10 +65,41 @@ class Registry(Generic[T]):
             )
         return self._things[name]
 
+    def items(self) -> list[tuple[str, T]]:
+        """Every name with its thing, sorted by name."""
+        return [(name, self._things[name]) for name in self.names()]
+
     def summaries(self) -> dict[str, str]:
         """Name to one-line description, from each thing's docstring; families last."""
-        return {name: _first_line(self.get(name)) for name in self.names()} | self.families
+        return {name: _first_line(thing) for name, thing in self.items()} | self.families
 
 
 def _first_line(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "datasets": Registry("dataset", "ntmp_cli.data.sources"),
+    "methods": Registry("method", "ntmp_cli.learning.methods"),
+    "models": Registry(
+        "model",
+        "ntmp_cli.learning.models",
+        {
+            "torchvision:NAME": "A torchvision classifier with one output in place of its head, "
+            "e.g. torchvision:resnet18."
+        },
+    ),
+    "encoders": Registry(
+        "encoder",
+        "ntmp_cli.learning.encoders",
+        {
+            "clip": "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
+            "torchvision:NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
+        },
+    ),
+    "metrics": Registry("metric", "ntmp_cli.evaluation.metrics"),
+    "priors": Registry("prior", "ntmp_cli.prior"),
+    "count-laws": Registry("count-law", "ntmp_cli.counting.laws"),
+    "engines": Registry("engine", "ntmp_cli.sweeps.engines"),
+}
+"""Every registry, by the plural that a user types after `ntmp list`."""

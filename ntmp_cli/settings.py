@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from ntmp_cli.errors import UsageError, did_you_mean
 
@@ -19,6 +20,15 @@ class Settings(BaseModel):
     """Base of every configuration: immutable, and a key that is not a field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def described(cls) -> dict[str, FieldInfo]:
+        """Every setting that a user can give, by name."""
+        return dict(cls.model_fields)
+
+
+class MethodSettings(Settings):
+    """Base of what a training method can be told beyond what every training has; declared beside the method."""
 
 
 C = TypeVar("C", bound=BaseModel)
@@ -86,24 +96,19 @@ def _assign(values: dict[str, Any], text: str) -> None:
 
 
 def _problem(model: type[BaseModel], problem: Any) -> str:
-    path = [str(part) for part in problem["loc"]]
+    # The settings of a method are given flat, whatever model holds them.
+    path = [str(part) for part in problem["loc"] if part != "settings"]
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
         known = _fields_at(model, path[:-1])
         return f"{where}: unknown setting; {did_you_mean(path[-1], known)}"
     if problem["type"] == "missing":
-        other = _other_way(model, path)
-        return f"{where}: required, but not given (--{path[-1].replace('_', '-')}{other})"
+        return f"{where}: required, but not given (--{path[-1].replace('_', '-')})"
     message: str = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where:
         return message
     return f"{where}: {message} (got {problem['input']!r})"
-
-
-def _other_way(model: type[BaseModel], path: Sequence[str]) -> str:
-    extra = model.model_fields[path[0]].json_schema_extra if len(path) == 1 else None
-    return f" X, or {extra['or']}" if isinstance(extra, dict) and "or" in extra else ""
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
@@ -112,4 +117,4 @@ def _fields_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return []
         model = inner
-    return list(model.model_fields)
+    return list(model.described() if issubclass(model, Settings) else model.model_fields)

@@ -32,10 +32,10 @@ def command(
     Example: ntmp estimate-prior --tuples work/tuples --out work/prior, then
     ntmp train --tuples work/tuples --prior-from work/prior --out work/run
     """
+    from ntmp_cli.artifacts.priors import read_prior
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import prior_view
     from ntmp_cli.stages.estimate_prior import estimate_prior
-    from ntmp_cli.stages.prior_lookup import read_prior
 
     limit_threads(threads)
     prior = estimate_prior(

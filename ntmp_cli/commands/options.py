@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ntmp_cli.settings import load
+from ntmp_cli.settings import Settings, load
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
 
@@ -47,7 +46,7 @@ _SINGULAR = {
 
 
 def with_config(
-    model: type[BaseModel],
+    model: type[Settings],
     *,
     complete: dict[str, Callable[[], list[str]]] | None = None,
     short_forms: dict[str, str] | None = None,
@@ -75,7 +74,7 @@ def with_config(
         members = {name: _options_of(group) for name, group in groups.items()}
         own += [option for group in members.values() for option in group]
         # Groups of settings have no option of their own: they are given by file and --set.
-        fields = {name: f for name, f in model.model_fields.items() if get_origin(f.annotation) is not dict}
+        fields = {name: f for name, f in model.described().items() if get_origin(f.annotation) is not dict}
         options = [_option(name, field, (complete or {}).get(name)) for name, field in fields.items()]
         options += [
             _keyword(name, int, typer.Option(f"--{name}", help=text, show_default=False))
@@ -144,8 +143,13 @@ def _option(name: str, field: FieldInfo, complete: Callable[[], list[str]] | Non
         shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
         help_text += f" Default: {shown}."
     kind = _cli_type(field.annotation)
+    extra = field.json_schema_extra
     option = typer.Option(
-        flag, help=help_text, show_default=False, autocompletion=_completer(complete) if complete else None
+        flag,
+        help=help_text,
+        show_default=False,
+        autocompletion=_completer(complete) if complete else None,
+        rich_help_panel=str(extra["panel"]) if isinstance(extra, dict) and "panel" in extra else None,
     )
     return _keyword(name, kind, option)
 

@@ -18,13 +18,13 @@ PriorFrom = Annotated[
 ]
 
 
-def estimated_prior(given: Mapping[str, Any]) -> dict[str, Any]:
+def prior_setting(given: Mapping[str, Any]) -> dict[str, Any]:
     """The setting that --prior-from stands for."""
     if given["prior_from"] is None:
         return {}
     if given["tuples"] is None:
         raise UsageError("--prior-from: needs --tuples, the directory that the prior was estimated on")
     from ntmp_cli.artifacts import open_artifact
-    from ntmp_cli.stages.prior_lookup import prior_of
+    from ntmp_cli.artifacts.priors import estimated_prior
 
-    return {"prior": prior_of(given["prior_from"], open_artifact(given["tuples"], "tuples"))[1]}
+    return {"prior": estimated_prior(given["prior_from"], open_artifact(given["tuples"], "tuples")).value}

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import Tensor
 
-    from ntmp_cli.learning.loop import EpochRecord
+    from ntmp_cli.learning.loop import EpochRecord, Watcher
     from ntmp_cli.stages.sweep import Tally
-    from ntmp_cli.stages.train import Watcher
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ def limit_threads(threads: int | None) -> None:
 
 def describe(record: EpochRecord) -> str:
     """Loss, partial risks, held-out risk and throughput of an epoch in one line."""
-    parts = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("parts", {}).items())
+    parts = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("risk_terms", {}).items())
     risk = record.fields["heldout_risk"]
     heldout = "" if risk is None else f" held-out {risk:.3f}"
     rate = record.instances / max(record.seconds, 1e-9)

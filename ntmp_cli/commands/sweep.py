@@ -11,7 +11,7 @@ import typer
 
 from ntmp_cli.commands.choices import engine_names, metric_names
 from ntmp_cli.commands.options import DataRoot, Json, with_config
-from ntmp_cli.commands.prior_from import PriorFrom, estimated_prior
+from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
 
@@ -73,7 +73,7 @@ class Running:
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=estimated_prior)
+@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=prior_setting)
 def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 

@@ -9,7 +9,7 @@ import typer
 
 from ntmp_cli.commands.choices import encoder_names, method_names, model_names
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
-from ntmp_cli.commands.prior_from import PriorFrom, estimated_prior
+from ntmp_cli.commands.prior_from import PriorFrom
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.ranks import is_first_process
@@ -37,7 +37,6 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threa
 @with_config(
     TrainConfig,
     complete={"method": method_names, "model": model_names, "encoder": encoder_names},
-    stand_in=estimated_prior,
 )
 def command(
     config: TrainConfig,
@@ -63,22 +62,14 @@ def command(
     from ntmp_cli.artifacts.layout import HISTORY
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import run_view
-    from ntmp_cli.stages.train import train
+    from ntmp_cli.stages.train import TrainOptions, train
 
     limit_threads(threads)
     with watching(config.epochs, tensorboard) as watcher:
-        run = train(
-            config,
-            tuples,
-            out,
-            if_exists=if_exists,
-            resume="yes" if resume else "no",
-            device=device,
-            checkpoint_seconds=checkpoint_seconds,
-            watcher=watcher,
-            features=features,
-            prior_from=prior_from,
+        options = TrainOptions(
+            if_exists, "yes" if resume else "no", device, checkpoint_seconds, watcher=watcher, features=features
         )
+        run = train(config, tuples, out, options, prior_from)
     if not is_first_process():
         return
     history = read_json_lines(run, HISTORY)

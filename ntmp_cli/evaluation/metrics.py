@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.calibration import brier, calibration_error, equal_mass_calibration_error, label_nll
-from ntmp_cli.registry import Registry
+from ntmp_cli.registry import REGISTRIES, Registry
 
 
 class Confusion(NamedTuple):
@@ -136,7 +136,7 @@ def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
         )
 
 
-metrics: Registry[Callable[[Scored], float]] = Registry("metric", "ntmp_cli.evaluation.metrics")
+metrics: Registry[Callable[[Scored], float]] = REGISTRIES["metrics"]
 
 
 def evaluate_metrics(scored: Scored, names: Sequence[str]) -> dict[str, float]:

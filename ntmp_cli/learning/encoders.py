@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
-from ntmp_cli.registry import Registry
+from ntmp_cli.registry import REGISTRIES, Registry
 
 RANDOM_DIM = 512
 PCA_DIM = 100
@@ -61,14 +61,7 @@ class Request:
 
 Builder = Callable[[Request], Encoder]
 
-encoders: Registry[Builder] = Registry(
-    "encoder",
-    "ntmp_cli.learning.encoders",
-    {
-        CLIP: "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
-        f"{TORCHVISION}NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
-    },
-)
+encoders: Registry[Builder] = REGISTRIES["encoders"]
 
 
 def encoder_choices() -> list[str]:

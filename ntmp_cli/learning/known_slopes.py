@@ -41,8 +41,8 @@ def clamped_sigmoid_risk(scores: Tensor, plus: Tensor, minus: Tensor) -> tuple[T
     return positive, negative, (minus * (negative > 0) - plus * (positive > 0)) * p * q
 
 
-def believed_loss(scores: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy with the teacher's labels, each weighed by how sure the teacher is, |2σ − 1|; and its slope."""
-    labels, sure = (teacher > 0).to(scores.dtype), (2 * teacher.sigmoid() - 1).abs() / len(scores)
-    each = binary_cross_entropy_with_logits(scores, labels, reduction="none")
-    return each @ sure, (scores.sigmoid() - labels) * sure
+def confidence_weighted_loss(scores: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy with the teacher's labels, each weighted by its confidence |2σ − 1|; and its slope."""
+    labels, weights = (teacher > 0).to(scores.dtype), (2 * teacher.sigmoid() - 1).abs() / len(scores)
+    losses = binary_cross_entropy_with_logits(scores, labels, reduction="none")
+    return losses @ weights, (scores.sigmoid() - labels) * weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,20 +17,22 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
-from ntmp_cli.learning.hiding import hidden_features, with_hidden
-from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk
+from ntmp_cli.learning.averaging import WeightAverage
+from ntmp_cli.learning.callbacks import EpochEnd, Networks, Step
+from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores
 from ntmp_cli.learning.models import Scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
 from ntmp_cli.randomness import stream
+from ntmp_cli.tuple_source import HeldoutData
 
 State = dict[str, Any]
 
-DIVERGED = "Lower --lr, use --loss sigmoid, or clamp the risk."
+DIVERGED = "Use a lower learning rate, the sigmoid loss, or a clamped risk."
 
 
 class Checkpoints(Protocol):
-    """Where a run's state is kept between two lives of the process."""
+    """Where the state of a training is kept while it is unfinished."""
 
     def save(self, state: State) -> None: ...
 
@@ -41,7 +42,7 @@ class Checkpoints(Protocol):
 
 
 class NoCheckpoints:
-    """For trainings so short, or so deep inside something else, that their state is not kept."""
+    """For trainings that are short, or inside another stage: their state is not kept."""
 
     def save(self, state: State) -> None:
         pass
@@ -51,16 +52,6 @@ class NoCheckpoints:
 
     def due(self) -> bool:
         return False
-
-
-@dataclass(frozen=True)
-class HeldoutData:
-    """Raw held-out tuples and unlabeled instances, without labels."""
-
-    tuples: Tensor
-    sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    unlabeled: Tensor
 
 
 @dataclass(frozen=True)
@@ -74,23 +65,38 @@ class EpochRecord:
     instances: int
 
 
+class Watcher(Protocol):
+    """Is told how the training proceeds."""
+
+    def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None: ...
+
+    def epoch(self, record: EpochRecord) -> None: ...
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a training runs and who watches it; nothing here changes what is learned."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
+    processes: OneProcess = field(default_factory=OneProcess)
+    watcher: Watcher | None = None
+    stop: Callable[[], bool] = lambda: False
+
+
 @dataclass
 class Job:
-    """Everything that a training needs, assembled by the stage."""
+    """Everything that the loop needs, assembled by the trainer."""
 
     config: TrainConfig
     method: GradientMethod
     model: Scorer
     data: PartedData
-    heldout: HeldoutData | None
-    test: Tensor
-    device: torch.device
-    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
-    processes: OneProcess = field(default_factory=OneProcess)
-    # Who says which class is which: held-out data, or training data if there are none; None where nobody is asked.
-    asked: HeldoutData | None = None
-    stop: Callable[[], bool] = lambda: False
-    on_step: Callable[[int, int, int, Tensor], None] = lambda epoch, step, steps, loss: None
+    heldout: HeldoutData | None = None
+    test: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))
+    # Data that decide the orientation: held-out data, or training data if there are none; None on other ranks.
+    orientation: HeldoutData | None = None
+    environment: Environment = field(default_factory=Environment)
 
 
 @dataclass
@@ -103,80 +109,80 @@ class Outcome:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass
+class _Progress:
+    """Where training stands: the next epoch and step, and what the unfinished epoch has gathered so far."""
+
+    epoch: int = 1
+    step: int = 0
+    losses: list[Tensor] = field(default_factory=list)
+    telemetry: list[Tensor] = field(default_factory=list)
+
+
 def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
     """Train, yielding one record per epoch; `outcome` collects them and the weights to keep."""
-    config, method = job.config, job.method
-    model = job.model.to(job.device)
-    optimizer = make_optimizer(model, config)
-    average = WeightAverage(model, config.ema)
-    first, skip, telemetry, losses = _restore(job, model, optimizer, average, outcome)
-    together = job.processes
-    forward = together.forward(model)
+    config, method, env = job.config, job.method, job.environment
+    model = job.model.to(env.device)
+    networks = Networks(model, WeightAverage(model, config.ema), make_optimizer(model, config))
+    at = _restore(job, networks, outcome)
+    processes, callbacks = env.processes, method.callbacks()
+    forward = processes.forward(model)
     yield from outcome.records
 
-    for epoch in range(first, config.epochs + 1):
+    for epoch in range(at.epoch, config.epochs + 1):
         started, seen = time.perf_counter(), 0
-        steps, batches = job.data.epoch(epoch, skip)
+        steps, batches = job.data.epoch(epoch, at.step)
         model.train()
-        for step, batch in enumerate(batches, start=skip):
-            whole, stop = together.whole(batch, job.stop())
+        for number, batch in enumerate(batches, start=at.step):
+            composition, stop = processes.whole(batch, env.stop())
             if stop:
-                job.checkpoints.save(_state(model, optimizer, average, outcome, epoch, step, telemetry, losses))
+                at.epoch, at.step = epoch, number
+                env.checkpoints.save(_state(networks, outcome, at))
                 raise InterruptedRunError(
-                    f"interrupted in epoch {epoch} of {config.epochs}, step {step} of {steps}; the state is saved",
+                    f"interrupted in epoch {epoch} of {config.epochs}, step {number} of {steps}; the state is saved",
                     hint="Repeat the command to go on from here; `ntmp train` needs --resume for that.",
                 )
-            progress = (epoch - 1 + step / steps) / config.epochs
-            prepared = method.prepare(whole, progress)
+            progress = (epoch - 1 + number / steps) / config.epochs
+            prepared = method.prepare(composition, progress)
             if prepared is None:
                 continue
-            rate = config.lr * schedule(config.schedule, progress)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            x = _on_device(batch.x, job.device)
-            shown = x
-            if share := method.hides(step, progress):
-                rng = stream(config.seed, "hidden", epoch, step)
-                hidden = hidden_features((whole.unlabeled, *x.shape[1:]), share, rng)
-                shown = with_hidden(x, together.own_unlabeled(hidden), model.blank)
+            set_learning_rate(networks.optimizer, config.lr * schedule(config.schedule, progress))
+            x = _on_device(batch.x, env.device)
+            step = Step(epoch, number, progress, composition, batch.tuple_instances, x, prepared, networks, processes)
             with (
-                _own_randomness(model, config.seed, epoch, step, together.rank),
-                torch.autocast(job.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
+                _seeded_dropout(model, config.seed, epoch, number, processes.rank),
+                torch.autocast(env.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
             ):
-                scores = forward(shown).float()
-                if method.wants_teacher(step, progress):
-                    teacher = average.scores(x, scores, batch.tuple_instances)
-                    prepared = method.taught(prepared, together.gather(teacher))
-            loss, parts = method.loss(together.gather(scores), prepared)
-            optimizer.zero_grad(set_to_none=True)
-            # Gradients of several processes are averaged, but each knows only its own share of their sum.
-            (loss * together.size if together.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
+                for callback in callbacks:
+                    callback.on_step(step)
+                scores = forward(step.x).float()
+            loss, telemetry = method.loss(processes.gather(scores), step.prepared)
+            networks.optimizer.zero_grad(set_to_none=True)
+            # DDP averages gradients over ranks, but each rank has only its share of their sum.
+            (loss * processes.size if processes.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
             if config.grad_clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
-            optimizer.step()
-            average.update()
-            losses.append(loss.detach())
-            telemetry.append(parts)
-            seen += whole.tuple_instances + whole.unlabeled
-            job.on_step(epoch, step + 1, steps, losses[-1])
+            networks.optimizer.step()
+            networks.average.update()
+            at.losses.append(loss.detach())
+            at.telemetry.append(telemetry)
+            seen += composition.tuple_instances + composition.unlabeled
+            if env.watcher:
+                env.watcher.step(epoch, number + 1, steps, at.losses[-1])
         seconds = time.perf_counter() - started
 
-        fields = _epoch_fields(job, epoch, steps, losses, telemetry)
-        scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
-        centre = together.agree(_mirror_centre(job, average.model, scored))
-        if centre is not None:
-            _mirror(model, average, optimizer, centre)
-            fields["mirrored"] = True
-            scored = None if job.heldout is None else score_heldout(average.model, job.heldout)
-        risk = together.agree(None if scored is None else method.heldout_risk(scored))
-        fields["heldout_risk"] = None if risk is None else risk.value
-        _require_finite(model, fields["heldout_risk"], epoch)
-        record = EpochRecord(epoch, fields, _trace(average.model, job, epoch), seconds, seen)
+        end = _epoch_end(job, networks, _epoch_fields(job, epoch, steps, at))
+        for callback in callbacks:
+            callback.on_epoch(end)
+        risk = processes.agree(None if end.heldout is None else method.heldout_risk(end.heldout))
+        end.fields["heldout_risk"] = None if risk is None else risk.value
+        _require_finite(model, end.fields["heldout_risk"], epoch)
+        record = EpochRecord(epoch, end.fields, _trace(networks.average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
-        _select(outcome, record, risk, average.model, config)
-        skip, telemetry, losses = 0, [], []
-        if job.checkpoints.due() and epoch < config.epochs:
-            job.checkpoints.save(_state(model, optimizer, average, outcome, epoch + 1, 0, [], []))
+        _select(outcome, record, risk, networks.average.model, config)
+        at = _Progress(epoch + 1)
+        if env.checkpoints.due() and epoch < config.epochs:
+            env.checkpoints.save(_state(networks, outcome, at))
         yield record
 
 
@@ -186,7 +192,7 @@ def _on_device(x: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def _own_randomness(model: nn.Module, *purpose: int) -> Iterator[None]:
+def _seeded_dropout(model: nn.Module, *purpose: int) -> Iterator[None]:
     """Dropout and its like draw from the seed and the step, so that a run can be repeated and resumed."""
     if not any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules()):
         yield
@@ -211,72 +217,31 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def schedule(kind: str, progress: float) -> float:
-    """Factor of the learning rate at a share of training done: 1, or cosine from 1 to 0."""
+    """Factor of the learning rate at a fraction of training: 1, or cosine from 1 to 0."""
     return (1 + cos(pi * progress)) / 2 if kind == "cosine" else 1.0
 
 
-class WeightAverage:
-    """Exponential moving average of weights and BatchNorm statistics, the model that is scored.
-
-    The decay grows from 0.1 to its full value, min(d, (1+t)/(10+t)), so that short runs are not held
-    back by their random start.
-    """
-
-    def __init__(self, model: Scorer, decay: float) -> None:
-        self.decay, self.updates = decay, 0
-        self.source = model
-        self.model = model if decay == 0 else _copy_of(model)
-        pairs = list(zip(self.model.state_dict().values(), model.state_dict().values(), strict=True))
-        self._averaged = [a for a, b in pairs if a.is_floating_point()]
-        self._current = [b for a, b in pairs if a.is_floating_point()]
-        self._counters = [(a, b) for a, b in pairs if not a.is_floating_point()]
-
-    def scores(self, x: Tensor, current: Tensor, skip: int) -> Tensor:
-        """Scores of a batch but for its first `skip` instances, which are 0; without averaging the current ones."""
-        if self.decay == 0:
-            return current.detach()
-        self.model.eval()
-        with torch.no_grad():
-            later: Tensor = self.model(x[skip:]).float()
-        return torch.cat([later.new_zeros(skip), later])
-
-    def update(self) -> None:
-        if self.decay == 0:
-            return
-        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        self.updates += 1
-        torch._foreach_lerp_(self._averaged, self._current, 1 - decay)
-        for mine, theirs in self._counters:
-            mine.copy_(theirs)
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
-def _copy_of(model: Scorer) -> Scorer:
-    twin = copy.deepcopy(model)
-    twin.requires_grad_(False)
-    return twin
+def score_heldout(model: nn.Module, data: HeldoutData) -> HeldoutScores:
+    return HeldoutScores(predict(model, data.tuples), data.sizes, data.counts, predict(model, data.unlabeled))
 
 
-def _mirror_centre(job: Job, model: nn.Module, scored: Heldout | None) -> float | None:
-    """Where to mirror the network if those who are asked say so; held-out data are not scored twice for that."""
-    if job.asked is None:
-        return None
-    if job.asked is not job.heldout or scored is None:
-        scored = score_heldout(model, job.asked)
-    return job.method.mirror_centre(scored)
+def _epoch_end(job: Job, networks: Networks, fields: dict[str, Any]) -> EpochEnd:
+    def heldout() -> HeldoutScores | None:
+        return None if job.heldout is None else score_heldout(networks.average.model, job.heldout)
 
+    def orientation() -> HeldoutScores | None:
+        if job.orientation is None:
+            return None
+        # Held-out data are not scored twice.
+        return end.heldout if job.orientation is job.heldout else score_heldout(networks.average.model, job.orientation)
 
-def _mirror(model: Scorer, average: WeightAverage, optimizer: torch.optim.Optimizer, centre: float) -> None:
-    """Turn a network around that has learned the classes exchanged, and its momentum with it."""
-    if average.model is not model:
-        average.model.mirror(centre)
-    for parameter in model.mirror(centre):
-        for key in ("exp_avg", "momentum_buffer"):
-            if key in optimizer.state[parameter]:
-                optimizer.state[parameter][key].neg_()
-
-
-def score_heldout(model: nn.Module, data: HeldoutData) -> Heldout:
-    return Heldout(predict(model, data.tuples), data.sizes, data.counts, predict(model, data.unlabeled))
+    end = EpochEnd(networks, job.environment.processes, fields, heldout, orientation)
+    return end
 
 
 def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None:
@@ -284,24 +249,24 @@ def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None
     return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.epochs) else None
 
 
-def _epoch_fields(job: Job, epoch: int, steps: int, losses: list[Tensor], telemetry: list[Tensor]) -> dict[str, Any]:
+def _epoch_fields(job: Job, epoch: int, steps: int, at: _Progress) -> dict[str, Any]:
     """Averages over the steps of an epoch; refuses to go on from a loss that is not a number."""
-    if not losses:
+    if not at.losses:
         raise NotIdentifiableError(
-            f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ = {job.config.margin} and were skipped",
-            hint="Use --margin-policy downweight or off, a smaller --margin, or tuples of another rate.",
+            f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ and were skipped",
+            hint="Down-weight batches inside the margin instead, use a smaller margin, or tuples of another rate.",
         )
-    loss = float(torch.stack(losses).cpu().double().mean())
+    loss = float(torch.stack(at.losses).cpu().double().mean())
     if not np.isfinite(loss):
         raise NotIdentifiableError(f"the loss became {loss} in epoch {epoch}", hint=DIVERGED)
-    rows = torch.stack(telemetry).cpu().double().numpy()
+    rows = torch.stack(at.telemetry).cpu().double().numpy()
     rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
     return {
         "epoch": epoch,
         "loss": loss,
         **job.method.summarise(rows),
         "batches": steps,
-        "skipped": steps - len(losses),
+        "skipped": steps - len(at.losses),
         "lr": rate,
     }
 
@@ -339,26 +304,17 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _state(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: WeightAverage,
-    outcome: Outcome,
-    epoch: int,
-    step: int,
-    telemetry: list[Tensor],
-    losses: list[Tensor],
-) -> State:
+def _state(networks: Networks, outcome: Outcome, at: _Progress) -> State:
     """Everything that the rest of the run depends on, as plain containers and tensors."""
     return {
-        "model": snapshot(model),
-        "optimizer": optimizer.state_dict(),
-        "average": snapshot(average.model),
-        "updates": average.updates,
-        "epoch": epoch,
-        "step": step,
-        "telemetry": telemetry,
-        "losses": losses,
+        "model": snapshot(networks.model),
+        "optimizer": networks.optimizer.state_dict(),
+        "average": snapshot(networks.average.model),
+        "updates": networks.average.updates,
+        "epoch": at.epoch,
+        "step": at.step,
+        "telemetry": at.telemetry,
+        "losses": at.losses,
         "selected_epoch": outcome.selected_epoch,
         "best": _as_state(outcome.best),
         "weights": outcome.weights,
@@ -376,26 +332,24 @@ def _state(
 
 
 def _as_state(risk: HeldoutRisk | None) -> State | None:
-    each = None if risk is None or risk.each is None else torch.from_numpy(risk.each)
-    return None if risk is None else {"value": risk.value, "each": each}
+    per_tuple = None if risk is None or risk.per_tuple is None else torch.from_numpy(risk.per_tuple)
+    return None if risk is None else {"value": risk.value, "per_tuple": per_tuple}
 
 
 def _as_risk(state: State | None) -> HeldoutRisk | None:
-    each = None if state is None or state["each"] is None else state["each"].numpy()
-    return None if state is None else HeldoutRisk(state["value"], each)
+    per_tuple = None if state is None or state["per_tuple"] is None else state["per_tuple"].numpy()
+    return None if state is None else HeldoutRisk(state["value"], per_tuple)
 
 
-def _restore(
-    job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, average: WeightAverage, outcome: Outcome
-) -> tuple[int, int, list[Tensor], list[Tensor]]:
-    """Put a saved state back; (epoch, step) to go on from, and what that epoch has gathered so far."""
-    state = job.checkpoints.load()
+def _restore(job: Job, networks: Networks, outcome: Outcome) -> _Progress:
+    """Put a saved state back, and say where to go on from."""
+    state = job.environment.checkpoints.load()
     if state is None:
-        return 1, 0, [], []
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    average.model.load_state_dict(state["average"])
-    average.updates = state["updates"]
+        return _Progress()
+    networks.model.load_state_dict(state["model"])
+    networks.optimizer.load_state_dict(state["optimizer"])
+    networks.average.model.load_state_dict(state["average"])
+    networks.average.updates = state["updates"]
     outcome.selected_epoch, outcome.best = state["selected_epoch"], _as_risk(state["best"])
     outcome.weights = state["weights"]
     outcome.records = [
@@ -408,5 +362,5 @@ def _restore(
         )
         for r in state["records"]
     ]
-    telemetry, losses = ([part.to(job.device) for part in state[key]] for key in ("telemetry", "losses"))
-    return state["epoch"], state["step"], telemetry, losses
+    losses, telemetry = ([value.to(job.environment.device) for value in state[key]] for key in ("losses", "telemetry"))
+    return _Progress(state["epoch"], state["step"], losses, telemetry)

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.registry import Registry
+from ntmp_cli.registry import REGISTRIES, Registry
+
+ATTENTION_WIDTH = 128
 
 # A builder takes the shape of one instance and returns a network with one output.
-models: Registry[Callable[[tuple[int, ...]], nn.Module]] = Registry(
-    "model",
-    "ntmp_cli.learning.models",
-    {"torchvision:NAME": "A torchvision classifier with one output in place of its head, e.g. torchvision:resnet18."},
-)
+models: Registry[Callable[[tuple[int, ...]], nn.Module]] = REGISTRIES["models"]
 
 
 @models.register("linear")
@@ -78,6 +76,23 @@ def resnet20(shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 1))
 
 
+class AttentionHead(nn.Module):
+    """Margins vᵀtanh(W z); in training the attention logits wᵀtanh(W z) beside them."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(features, ATTENTION_WIDTH, bias=False), nn.Tanh())
+        self.attention = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
+        # Training starts at the mean of a bag: attention drawn at random can settle on the class that its margins deny.
+        nn.init.zeros_(self.attention.weight)
+        self.margin = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.hidden(x)
+        margin: Tensor = self.margin(h)
+        return torch.cat([margin, self.attention(h)], dim=1) if self.training else margin
+
+
 class Scorer(nn.Module):
     """A network with the normalisation it was trained with: raw instances in, scores out."""
 
@@ -118,7 +133,7 @@ class Scorer(nn.Module):
         layers = [layer for layer in self.network.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
         return len(layers) == 1 and isinstance(layers[0], nn.Linear)
 
-    def mirror(self, centre: float) -> list[Tensor]:
+    def flip(self, centre: float) -> list[Tensor]:
         """Exchange the classes, score → 2·centre − score, in the last layer; returns what was negated."""
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
         with torch.no_grad():
@@ -184,7 +199,7 @@ def normalisation(
     return factor.reshape(view).astype(np.float32), (centre * factor).reshape(view).astype(np.float32)
 
 
-def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float64]:
+def predict(model: nn.Module, raw: NDArray[np.generic], batch: int = 512) -> NDArray[np.float64]:
     """Scores in evaluation mode, in batches; leaves the model's mode as it was.
 
     A linear scorer computes in double precision: a long sum in single precision depends on the rows beside it, by how
@@ -199,7 +214,7 @@ def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float
     model.eval()
     try:
         with torch.inference_mode():
-            parts = [model(piece.to(device)).cpu().double() for piece in torch.split(raw, batch)]
+            parts = [model(piece.to(device)).cpu().double() for piece in torch.split(torch.from_numpy(raw), batch)]
     finally:
         model.train(was_training)
     return torch.cat(parts).numpy()

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.encoders import CLIP, build_encoder
-from ntmp_cli.learning.method import Task, methods
+from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import Scorer, build_scorer
+from ntmp_cli.tuple_source import Task
 
 # A batch of this many input bytes keeps the network's intermediate results in a processor's caches; an accelerator
 # wants more at a time.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,14 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ntmp_cli.config import Clamp, ClampScope, LossName, Mixing
 from ntmp_cli.learning.caching import cached_by_composition
 from ntmp_cli.learning.groups import SAME_RATE, deviations
 
-PARTS: dict[ClampScope, tuple[str, str]] = {
-    "class": ("positive", "negative"),
-    "source": ("tuples", "unlabeled"),
-}
+if TYPE_CHECKING:
+    from ntmp_cli.learning.method import HeldoutScores
+    from ntmp_cli.learning.methods.ure import Clamp, ClampScope, LossName, Mixing
 
 
 @dataclass(frozen=True)
@@ -145,19 +144,12 @@ def clamped(parts: Tensor, clamp: Clamp) -> Tensor:
 
 
 def unbiased_risk(
-    tuple_scores: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    unlabeled_scores: NDArray[np.float64],
-    prior: float,
-    loss: LossName,
-    mixing: Mixing = "stratified",
-    flat_rate: float | None = None,
+    heldout: HeldoutScores, prior: float, loss: LossName, mixing: Mixing = "stratified", flat_rate: float | None = None
 ) -> float | None:
     """The unclamped risk of given scores: the label-free objective on held-out data."""
-    weights = coefficients(sizes, counts, len(unlabeled_scores), prior, mixing, flat_rate)
+    weights = coefficients(heldout.sizes, heldout.counts, len(heldout.unlabeled_scores), prior, mixing, flat_rate)
     if weights is None:
         return None
-    scores = torch.from_numpy(np.concatenate([tuple_scores, unlabeled_scores]))
+    scores = torch.from_numpy(np.concatenate([heldout.tuple_scores, heldout.unlabeled_scores]))
     plus, minus = torch.from_numpy(weights.plus), torch.from_numpy(weights.minus)
-    return float(partial_risks(scores, plus, minus, len(tuple_scores), loss, "class").sum())
+    return float(partial_risks(scores, plus, minus, len(heldout.tuple_scores), loss, "class").sum())

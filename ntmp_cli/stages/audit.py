@@ -17,6 +17,7 @@ from scipy.stats import false_discovery_control, norm
 from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
@@ -24,18 +25,18 @@ from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
+from ntmp_cli.learning.cross_fitting import CrossFit, Watching, repeated_share, scores_at_tuple_rate
+from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.groups import usable_rate
+from ntmp_cli.learning.training_data import training_shares
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
-from ntmp_cli.stages.cross_fit import Watching, cross_scored, repeated_share
 from ntmp_cli.stages.design import design
 from ntmp_cli.stages.features import encode_tuples
 from ntmp_cli.stages.predict import open_run
 from ntmp_cli.stages.temperature import FEWEST_TUPLES, log_temperature_error, tuple_shift, usable_temperature
-from ntmp_cli.stages.train import choose_device
-from ntmp_cli.stages.training_data import training_data
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,8 @@ def _before_training(config: AuditConfig, tuples: Artifact, run: Artifact | None
 def _repeated(config: AuditConfig, tuples: Artifact) -> float:
     """Share of the distinct tuple instances that both halves of the tuples hold."""
     settings = TrainConfig(prior=0.5, memory_mb=config.memory_mb)
-    return repeated_share(training_data(tuples, settings, 2)) if tuples.summary["tuples"]["train"] > 1 else 0.0
+    several = tuples.summary["tuples"]["train"] > 1
+    return repeated_share(training_shares(StoredTuples(tuples), settings, 2)) if several else 0.0
 
 
 # After training -----------------------------------------------------------------------------------
@@ -163,12 +165,12 @@ def _judge(
     """`shared` says whether tuples have instances in common, so that no part of them is quite new to the others."""
     heldout = _heldout(run)
     first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
-    trained = float(run.manifest.config["count_noise"]) or (COUNT_NOISE if first is None else first)
+    trained = float(run.summary["count_noise"]) or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
     source = tuples
     if settings.encoder is not None:
         source = encode_tuples(tuples, settings.encoder, settings, folder, device)
-    fitted = cross_scored(settings, source, config.folds, device, watching)
+    fitted = scores_at_tuple_rate(settings, StoredTuples(source), config.folds, CrossFit(device, watching))
     # A network that never saw any of the held-out tuples is the run itself.
     everyone = [*fitted, heldout] if heldout is not None and first is not None else fitted
     found, calibrated, pools = _noise_of(everyone, config)
@@ -215,19 +217,12 @@ def _settings(config: AuditConfig, run: Artifact, noise: float) -> TrainConfig:
         )
     shared = [
         *("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr"),
-        *("optimizer", "weight_decay", "ema", "normalize", "self_training", "hidden_share"),
+        *("optimizer", "weight_decay", "ema", "normalize"),
     ]
-    # A run of an earlier version does not know every setting.
-    more = {name: own[name] for name in shared if name in own}
-    return TrainConfig(
-        **more,
-        method="count",
-        count_noise=noise,
-        epochs=config.epochs,
-        trace_every=0,
-        memory_mb=config.memory_mb,
-        seed=config.seed,
-    )
+    # Of a run by another method, `count` has its default settings.
+    chosen = {name: own[name] for name in (*shared, "self_training", "mask_rate") if name in own}
+    fixed = {"method": "count", "count_noise": noise, "epochs": config.epochs, "trace_every": 0}
+    return TrainConfig.model_validate({**chosen, **fixed, "memory_mb": config.memory_mb, "seed": config.seed})
 
 
 def _heldout(run: Artifact) -> ScoredTuples | None:

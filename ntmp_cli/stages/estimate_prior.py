@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import PRIOR
 from ntmp_cli.artifacts.scores import write_scores
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import EstimatePriorConfig
 from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.cross_fitting import CrossFit, Watching, score_model, scores_without_prior
+from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
-from ntmp_cli.stages.cross_fit import Watching, cross_fitted, score_model
 from ntmp_cli.stages.features import encode_tuples, file_identity
-from ntmp_cli.stages.train import choose_device
-from ntmp_cli.stages.training_data import read_task
 
 # What a prior is kept away from 0 and 1 by, where no classifier could be trained with it.
 EDGE = 0.001
@@ -49,10 +49,10 @@ def estimate_prior(
     source = tuples
     if config.encoder is not None:
         source = encode_tuples(
-            tuples, config.encoder, score_model(config, read_task(tuples)), features or out.parent, chosen
+            tuples, config.encoder, score_model(config, StoredTuples(tuples).task), features or out.parent, chosen
         )
     found = estimate_priors(
-        cross_fitted(config, source, chosen, watching),
+        scores_without_prior(config, StoredTuples(source), CrossFit(chosen, watching)),
         stream(config.seed, "bootstrap"),
         config.resamples,
         config.confidence,

@@ -78,7 +78,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     for run, group in zip(opened, _groups(opened), strict=True):
         _evaluate_run(run, group, names, found)
     groups = summarise(found.rows)
-    ceilings = {run.summary["method"] for run in opened if run.summary["ceiling"]}
+    ceilings = {run.summary["method"] for run in opened if run.summary["is_oracle"]}
     compared = []
     if config.reference is not None:
         compared = compare(found.rows, config.reference, family=config.family, ceilings=ceilings)
@@ -158,7 +158,17 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
 def _lineage(run: Artifact) -> dict[str, Any]:
     """What a report says about a run: settings, where it came from, what it was trained on."""
     manifest, facts = run.manifest, run.summary
-    names = ("ceiling", "mean_rate", "task", "tuples_seed", "tuples_config", "model", "encoder", "parameters", "epochs")
+    names = (
+        "is_oracle",
+        "mean_rate",
+        "task",
+        "tuples_seed",
+        "tuples_config",
+        "model",
+        "encoder",
+        "parameters",
+        "epochs",
+    )
     return {
         "sha256": run.sha256,
         "inputs": list(manifest.inputs),
@@ -267,7 +277,7 @@ def _groups(runs: Sequence[Artifact]) -> list[dict[str, Any]]:
 
 def _train_settings(run: Artifact) -> dict[str, Any]:
     settings = {key: value for key, value in run.manifest.config.items() if key != "seed"}
-    if run.summary.get("prior_estimated"):
+    if run.summary["prior_source"] == "estimated":
         settings["prior"] = "estimated"  # a little different for every seed
     return settings
 

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
 from ntmp_cli.data.labelled import datasets
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.learning.encoders import get_encoder
+from ntmp_cli.learning.loop import Watcher
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import require_model
 from ntmp_cli.prior.estimator import priors
@@ -21,12 +22,8 @@ from ntmp_cli.settings import build
 from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.prior_lookup import prior_of
 from ntmp_cli.stages.report import report
-from ntmp_cli.stages.train import Watcher, train
-
-# Stands for a prior until it is estimated, so that all other settings can be checked before.
-UNKNOWN = 0.5
+from ntmp_cli.stages.train import TrainOptions, train
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,6 @@ class Study:
     tuples: dict[int, MakeTuplesConfig]
     trainings: dict[tuple[str, int], TrainConfig]
     estimates: dict[int, EstimatePriorConfig]
-    without_prior: frozenset[str]  # names of the trainings that use the estimate
     config: PipelineConfig = field(repr=False)
 
 
@@ -67,11 +63,7 @@ def resolve(config: PipelineConfig, where: str) -> Study:
         raise UsageError(f"{where}: seeds: a seed is given twice")
     # The prior of U is known by construction here, so that it need not be written twice.
     known = config.make_tuples.get("prior")
-    shared = {} if known is None else {"prior": known}
-    without: frozenset[str] = frozenset()
-    if config.estimate_prior is not None:
-        without = frozenset(name for name, own in config.runs.items() if "prior" not in {**config.train, **own})
-        shared = {"prior": UNKNOWN}
+    shared = {} if known is None or config.estimate_prior is not None else {"prior": known}
     tuples = {
         seed: build(MakeTuplesConfig, {**config.make_tuples, "seed": seed}, f"{where}: make_tuples")
         for seed in config.seeds
@@ -90,8 +82,10 @@ def resolve(config: PipelineConfig, where: str) -> Study:
     }
     for estimate in estimates.values():
         priors.get(estimate.estimator)
+    for training in () if estimates else trainings.values():
+        training.known_prior()
     _require_known_names(config, tuples[config.seeds[0]], list(trainings.values()))
-    return Study(tuples, trainings, estimates, without, config)
+    return Study(tuples, trainings, estimates, config)
 
 
 def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, trainings: Sequence[TrainConfig]) -> None:
@@ -139,21 +133,10 @@ def run_pipeline(
     runs = []
     for (name, seed), training in study.trainings.items():
         runs.append(out / "runs" / f"{name}-{seed}")
-        source = out / f"prior-{seed}" if name in study.without_prior else None
-        if source is not None:
-            _, prior = prior_of(source, open_artifact(out / f"tuples-{seed}", "tuples"))
-            training = training.model_copy(update={"prior": prior})
+        source = out / f"prior-{seed}" if training.prior is None else None
         with watching(training.epochs) as watcher:
-            run = train(
-                training,
-                out / f"tuples-{seed}",
-                runs[-1],
-                if_exists="refresh",
-                resume="if-same",
-                device=device,
-                watcher=watcher,
-                prior_from=source,
-            )
+            options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
+            run = train(training, out / f"tuples-{seed}", runs[-1], options, prior_from=source)
         yield Step(f"runs/{name}-{seed}", run)
     yield Step("evaluation", evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh"))
     priors = [out / f"prior-{seed}" for seed in study.estimates]

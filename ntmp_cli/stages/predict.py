@@ -30,11 +30,11 @@ from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.own.sources import open_new_rows
 from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import ArtifactError, DataError
-from ntmp_cli.learning.method import Task
+from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
 from ntmp_cli.stages.temperature import usable_temperature
-from ntmp_cli.stages.train import choose_device
+from ntmp_cli.tuple_source import Task
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class _Scoring:
         self._model = load_scorer(run).to(device)
         self._channels = int(run.summary["instance"]["shape"][0])
         self._batch = batch_size(run.summary["instance"]["shape"], device)
-        trained_at = float(run.manifest.config["prior"])
+        trained_at = float(run.summary["trained_prior"])
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
         self.temperature = usable_temperature(run)
@@ -160,7 +160,7 @@ class _Scoring:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return predict(self._model, torch.from_numpy(instances), self._batch)
+        return predict(self._model, instances, self._batch)
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""
@@ -214,7 +214,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        law = count_noise(run.manifest.config["count_noise"])
+        law = count_noise(run.summary["count_noise"])
         observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
         posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
     if (codes == NONE).any():

@@ -29,7 +29,7 @@ from ntmp_cli.settings import build
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.sweep_results import publish_results
-from ntmp_cli.stages.train import training_plan
+from ntmp_cli.stages.train import resolve_prior, training_plan
 from ntmp_cli.sweeps.calls import Call, Outcome
 from ntmp_cli.sweeps.engine import Engine, Resources, engines
 from ntmp_cli.sweeps.plans import Cell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
@@ -151,9 +151,13 @@ def finished_cells(plan: SweepPlan, place: Workplace) -> set[str]:
             current[cell.tuples_name] = cell.tuples is None or (
                 carries_manifest(path) and _fulfils(path, tuples_plan(cell.tuples, load(cell.tuples)))
             )
-        if current[cell.tuples_name] and _fulfils(place.cell(cell), training_plan(cell.training, open_artifact(path))):
+        if current[cell.tuples_name] and _fulfils(place.cell(cell), _training_plan(cell, open_artifact(path))):
             finished.add(cell.name)
     return finished
+
+
+def _training_plan(cell: Cell, tuples: Artifact) -> Plan:
+    return training_plan(cell.training, tuples, resolve_prior(cell.training, tuples, None))
 
 
 def _fulfils(path: Path, plan: Plan) -> bool:
@@ -224,7 +228,7 @@ def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: C
         if isinstance(made, NtmpError):
             tally.failures.append(_without_tuples(cell, made, place))
         else:
-            plans[cell.name] = training_plan(cell.training, made)
+            plans[cell.name] = _training_plan(cell, made)
     return plans
 
 
@@ -280,7 +284,7 @@ def _call(cell: Cell, place: Workplace, threads: int) -> Call:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     arguments = {
-        "training": cell.training.model_dump(mode="json", exclude_unset=True),
+        "training": cell.training.model_dump(mode="json"),
         "tuples": str(place.tuples(cell).absolute()),
         "out": str(place.cell(cell).absolute()),
         "features": str((place.out / "features").absolute()),

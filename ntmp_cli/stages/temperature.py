@@ -25,9 +25,7 @@ STEP = 0.05
 
 def tuple_shift(run: Artifact) -> float:
     """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples (SPEC section 4)."""
-    facts = run.summary
-    # Runs of earlier versions know the mean rate only, which differs where tuples differ in length.
-    return rate_shift(run.manifest.config["prior"], facts.get("tuple_rate", facts["mean_rate"]))
+    return rate_shift(run.summary["trained_prior"], run.summary["tuple_rate"])
 
 
 def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]], noise: float | None = None) -> Temperature:
@@ -36,7 +34,7 @@ def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]], noise: fl
         return Temperature(math.nan, "no held-out data")
     inside = scores["heldout_tuples"].astype(np.float64)
     refuse_nan(inside)
-    noise = run.manifest.config.get("count_noise", 0.0) if noise is None else noise
+    noise = run.summary["count_noise"] if noise is None else noise
     return temperature_by_counts(inside, scores["heldout_sizes"], scores["heldout_counts"], tuple_shift(run), noise)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save as save_safetensors
-from torch import Tensor
 
 from ntmp_cli.artifacts import (
     Artifact,
@@ -28,223 +27,140 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
-from ntmp_cli.config import SPECIAL_SETTINGS, TrainConfig
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.learning.batches import TrainingData
-from ntmp_cli.learning.loop import (
-    EpochRecord,
-    HeldoutData,
-    Job,
-    Outcome,
-    score_heldout,
-    snapshot,
-    train_epochs,
-)
-from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
-from ntmp_cli.learning.models import Scorer, build_scorer, predict
-from ntmp_cli.learning.parts import PartedData
-from ntmp_cli.learning.processes import OneProcess, process_group
-from ntmp_cli.ranks import is_first_process, local_rank, number_of_processes
+from ntmp_cli.learning.devices import choose_device
+from ntmp_cli.learning.loop import Environment, Outcome, Watcher, score_heldout
+from ntmp_cli.learning.method import GradientMethod, Method, methods
+from ntmp_cli.learning.models import predict
+from ntmp_cli.learning.processes import process_group
+from ntmp_cli.learning.trainer import Trained, Training, train_scorer
+from ntmp_cli.ranks import is_first_process, number_of_processes
 from ntmp_cli.stages.features import encode_tuples, file_identity
-from ntmp_cli.stages.prior_lookup import prior_of
-from ntmp_cli.stages.teacher import discriminant_targets, fit_data, prior_weights
-from ntmp_cli.stages.training_data import (
-    InstanceTargets,
-    heldout_data,
-    input_normalisation,
-    read_task,
-    read_test_instances,
-    some_training_data,
-    training_data,
-)
 from ntmp_cli.stages.true_labels import true_targets
 
 log = logging.getLogger(__name__)
 
 
-class Watcher(Protocol):
-    """Somebody who wants to see the training go on."""
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a training is carried out; nothing here changes what is learned."""
 
-    def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None: ...
+    if_exists: IfExists = "fail"
+    resume: Resume = "no"
+    device: str = "auto"
+    checkpoint_seconds: float = 30.0
+    watcher: Watcher | None = None
+    features: Path | None = None
+    """Folder that keeps features of a frozen encoder; by default the one that `out` lies in."""
 
-    def epoch(self, record: EpochRecord) -> None: ...
+
+DEFAULT_OPTIONS = TrainOptions()
 
 
 def train(
     config: TrainConfig,
     tuples_path: Path,
     out: Path,
-    *,
-    if_exists: IfExists = "fail",
-    resume: Resume = "no",
-    device: str = "auto",
-    checkpoint_seconds: float = 30.0,
-    watcher: Watcher | None = None,
-    features: Path | None = None,
+    options: TrainOptions = DEFAULT_OPTIONS,
     prior_from: Path | None = None,
 ) -> Artifact:
     """Train on a tuples directory and publish a run directory.
 
-    Features of a frozen encoder are kept in the folder `features`, by default beside `out`, and used again.
-    `prior_from` is the prior directory that `config.prior` was read from, for the lineage.
+    The prior is the config's, or else the one of the prior directory `prior_from`.
     """
     tuples = open_artifact(tuples_path, "tuples")
-    kind = methods.get(config.method)
-    config = config.model_copy(update={"parts": _parts(config)})
-    estimate = None if prior_from is None else _used_estimate(config, prior_from, tuples)
-    plan = training_plan(config, tuples, estimate)
-    store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
-    if kept := kept_output(out, plan, if_exists):
+    prior = resolve_prior(config, tuples, prior_from)
+    config = config.model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
+    plan = training_plan(config, tuples, prior)
+    store = CheckpointStore(
+        out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
+    )
+    if kept := kept_output(out, plan, options.if_exists):
         store.remove()
         return kept
-    if resume == "yes" and not store.exists():
-        log.info("%s: no checkpoint to resume from; starting at the first epoch", out)
-    if store.exists() and resume == "no":
-        log.warning("%s: a checkpoint of an earlier, unfinished run is ignored; --resume continues it", out)
-
-    method = kind(config, read_task(tuples))
-    if estimate is None:
-        _warn_of_other_prior(config, tuples)
+    _report_checkpoint(store, options.resume, out)
+    # Refuses what the method cannot learn before anything is computed.
+    method = methods.get(config.method)(config, StoredTuples(tuples).task)
+    _warn_of_other_prior(prior, tuples)
     _warn_of_unused(config, method)
-    chosen = choose_device(device)
-    with process_group(chosen) as processes:
-        source = _source(tuples, method.encoder or config.encoder, config, features or out.parent, chosen, processes)
-        test, heldout = read_test_instances(source), heldout_data(source)
-        batch_size: int | None = None
-        if isinstance(method, GradientMethod):
-            job = _assemble(config, method, tuples, source, test, heldout, chosen, store, processes)
-            batch_size = job.data.batch_size
-            with stop_requested() as job.stop:
-                model, outcome = _run(job, watcher)
-        else:
-            model, outcome = _fit(config, method, source, test, heldout)
+    device = choose_device(options.device)
+    with process_group(device) as processes:
+        environment = Environment(device, store, processes, options.watcher)
+        source = _source(config, method, tuples, options.features or out.parent, environment)
+        trained = _train(Training(config, source, true_labels=partial(true_targets, tuples), environment=environment))
         if processes.rank == 0:
-            with publishing(out, plan, if_exists=if_exists) as staging:
-                _write(staging, outcome, tuples, source, _scores(model, test, heldout, outcome))
-                summary = _summary(config, method, tuples, source, model, outcome, estimate is not None)
-                staging.summary = {**summary, "batch_size": batch_size}
+            with publishing(out, plan, if_exists=options.if_exists) as staging:
+                _write(staging, trained, tuples, source)
+                staging.summary = _summary(config, trained, tuples, source, prior)
             store.remove()
         processes.agree("published")
     return open_artifact(out)
 
 
-def _used_estimate(config: TrainConfig, path: Path, tuples: Artifact) -> Artifact | None:
-    """The prior directory, unless another prior was given over it."""
-    estimate, value = prior_of(path, tuples)
-    if config.prior == value:
+def _train(training: Training) -> Trained:
+    if not issubclass(methods.get(training.config.method), GradientMethod):
+        return train_scorer(training)
+    with stop_requested() as stop:  # a training saves its state before it stops
+        return train_scorer(replace(training, environment=replace(training.environment, stop=stop)))
+
+
+def resolve_prior(config: TrainConfig, tuples: Artifact, prior_from: Path | None) -> Prior:
+    """The config's prior, else the estimated one; an estimate that is given in vain is mentioned."""
+    estimate = None if prior_from is None else estimated_prior(prior_from, tuples)
+    if config.prior is None and estimate is not None:
         return estimate
-    log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, value, path)
-    return None
+    if estimate is not None:
+        log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, estimate.value, prior_from)
+    return Prior(config.known_prior(), "given")
 
 
-def training_plan(config: TrainConfig, tuples: Artifact, estimate: Artifact | None = None) -> Plan:
+def training_plan(config: TrainConfig, tuples: Artifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
-    inputs = (tuples,) if estimate is None else (tuples, estimate)
-    settings = {**config.model_dump(mode="json"), "parts": _parts(config)}
+    inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
+    settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
     files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
     return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
 
 
-def _parts(config: TrainConfig) -> int:
-    """One part of the data per process, unless one process is to read several."""
+def _ranks(config: TrainConfig) -> int:
+    """One rank per process, unless one process is to reproduce the batches of several."""
     processes = number_of_processes()
-    if config.parts not in (None, processes) and processes > 1:
-        raise UsageError(f"--parts {config.parts}: {processes} processes read {processes} parts", hint="Leave it out.")
-    return config.parts or processes
+    if config.ranks not in (None, processes) and processes > 1:
+        raise UsageError(f"--ranks {config.ranks}: {processes} processes are {processes} ranks", hint="Leave it out.")
+    return config.ranks or processes
+
+
+def _report_checkpoint(store: CheckpointStore, resume: Resume, out: Path) -> None:
+    if resume == "yes" and not store.exists():
+        log.info("%s: no checkpoint to resume from; starting at the first epoch", out)
+    if store.exists() and resume == "no":
+        log.warning("%s: a checkpoint of an earlier, unfinished run is ignored; --resume continues it", out)
 
 
 def _source(
-    tuples: Artifact,
-    encoder: str | None,
-    config: TrainConfig,
-    folder: Path,
-    device: torch.device,
-    processes: OneProcess,
-) -> Artifact:
+    config: TrainConfig, method: Method, tuples: Artifact, folder: Path, environment: Environment
+) -> StoredTuples:
     """What is trained on: the tuples as they are, or their features."""
-    if encoder is None:
-        return tuples
-    return processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, device))
-
-
-def _assemble(
-    config: TrainConfig,
-    method: GradientMethod,
-    tuples: Artifact,
-    source: Artifact,
-    test: Tensor,
-    heldout: HeldoutData | None,
-    device: torch.device,
-    store: CheckpointStore,
-    processes: OneProcess,
-) -> Job:
-    targets = _targets(config, method, tuples, source)
-    parts = training_data(source, config, config.parts or 1, targets, method.batch, method.dealing())
-    model = _scorer(config, method, source, parts)
-    if heldout is None and config.select != "last" and processes.rank == 0:
+    encoder, processes = method.encoder or config.encoder, environment.processes
+    source = tuples
+    if encoder is not None:
+        source = processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, environment.device))
+    stored = StoredTuples(source)
+    if config.select != "last" and processes.rank == 0 and stored.heldout() is None:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
-    asked = None
-    if method.oriented_by_data() and processes.rank == 0:
-        asked = heldout or some_training_data(parts[0])
-    if processes.rank > 0:  # the first process scores for all
-        test, heldout = test[:0], None
-    mine = [processes.rank] if processes.size > 1 else []
-    return Job(config, method, model, PartedData(parts, mine), heldout, test, device, store, processes, asked)
+    return stored
 
 
-def _scorer(config: TrainConfig, method: Method, source: Artifact, data: Sequence[TrainingData]) -> Scorer:
-    factor, shift = input_normalisation(source, data, config.normalize if method.normalises else "none")
-    return build_scorer(method.network, source.summary["instance"]["shape"], factor, shift, config.seed)
-
-
-def _targets(config: TrainConfig, method: GradientMethod, tuples: Artifact, source: Artifact) -> InstanceTargets | None:
-    wanted = method.targets()
-    if wanted == "truth":
-        return true_targets(tuples, method)
-    if wanted == "weights":
-        return prior_weights(config, source)
-    return discriminant_targets(config, source) if wanted == "discriminant" else None
-
-
-def _run(job: Job, watcher: Watcher | None) -> tuple[Scorer, Outcome]:
-    outcome = Outcome()
-    if watcher:
-        job.on_step = watcher.step
-    for record in train_epochs(job, outcome):
-        if watcher:
-            watcher.epoch(record)
-    job.model.load_state_dict(outcome.weights)
-    return job.model, outcome
-
-
-def _fit(
-    config: TrainConfig, method: Method, source: Artifact, test: Tensor, heldout: HeldoutData | None
-) -> tuple[Scorer, Outcome]:
-    """The scorer of a method without epochs, recorded as if it had one."""
-    assert isinstance(method, FittedMethod), "a method is trained or fitted"
-    started = time.perf_counter()
-    if config.parts != 1:
-        raise UsageError(f"--method {config.method} is computed at once: there is nothing to share in parts")
-    (data,) = training_data(source, config)
-    model = _scorer(config, method, source, [data])
-    fit = method.fit(fit_data(data, model))
-    model.set_line(fit.weight, fit.bias)
-    risk = None if heldout is None else method.heldout_risk(score_heldout(model, heldout))
-    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
-    instances = source.summary["instances"]["train"] + source.summary["unlabeled"]["train"]
-    record = EpochRecord(1, fields, predict(model, test), time.perf_counter() - started, instances)
-    return model, Outcome([record], 1, weights=snapshot(model))
-
-
-def _write(
-    staging: Staging, outcome: Outcome, tuples: Artifact, source: Artifact, scores: dict[str, NDArray[Any]]
-) -> None:
-    staging.add_bytes(WEIGHTS, save_safetensors(outcome.weights))
-    if source is not tuples:
-        staging.carry(source, ENCODER_WEIGHTS)
-    write_scores(staging, scores)
+def _write(staging: Staging, trained: Trained, tuples: Artifact, source: StoredTuples) -> None:
+    staging.add_bytes(WEIGHTS, save_safetensors(trained.outcome.weights))
+    if source.artifact is not tuples:
+        staging.carry(source.artifact, ENCODER_WEIGHTS)
+    write_scores(staging, _scores(trained, source))
     for name in (TEST_LABELS, MAPPING):
         if tuples.has(name):
             staging.carry(tuples, name)
@@ -253,54 +169,17 @@ def _write(
             staging.carry(tuples, HELDOUT_LABELS)
         except ArtifactError as error:  # no training should be lost for what only calibration can use
             log.warning("%s; the run will have no temperature by labels", error.message)
-    _write_history(staging, outcome)
+    _write_history(staging, trained.outcome)
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes an accelerator where there is one; of several processes each its own GPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device("cuda", local_rank()) if name == "cuda" else torch.device(name)
-        float(torch.zeros(1, device=device))
-    # A wrong name is a RuntimeError; a torch built without this device raises any of the three.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"--device {name}: not usable here ({reason})", hint="Use --device auto or cpu.") from None
-    return device
-
-
-def _warn_of_other_prior(config: TrainConfig, tuples: Artifact) -> None:
-    """A wrong prior biases the risk; simulated tuples know theirs."""
-    known = tuples.summary.get("prior")
-    if known is not None and abs(known - config.prior) > 0.005:
-        log.warning("--prior %g differs from the unlabeled pool's own prior %.4g", config.prior, known)
-
-
-def _warn_of_unused(config: TrainConfig, method: Method) -> None:
-    """No setting is silently without effect."""
-    given = config.model_fields_set
-    encoder = method.encoder or config.encoder
-    used = set(method.uses) | ({"clip_model", "clip_weights"} if encoder == "clip" else set())
-    unused = given & (SPECIAL_SETTINGS - used)
-    if config.model != method.model_name():
-        unused |= given & {"model"}
-    if encoder != config.encoder:
-        unused |= given & {"encoder"}
-    if not (encoder or "").startswith("torchvision:"):
-        unused |= given & {"encoder_weights"}
-    if unused := {name for name in unused if getattr(config, name) is not None}:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
-        log.warning("--method %s does not use %s", config.method, options)
-
-
-def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: Outcome) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"test": predict(model, test).astype(np.float32)}
-    traced = [(record.epoch, record.test_scores) for record in outcome.records if record.test_scores is not None]
+def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
+    test, heldout = source.test_instances(), source.heldout()
+    arrays: dict[str, NDArray[Any]] = {"test": predict(trained.scorer, test).astype(np.float32)}
+    traced = [(r.epoch, r.test_scores) for r in trained.outcome.records if r.test_scores is not None]
     arrays["trace_epochs"] = np.array([epoch for epoch, _ in traced], dtype=np.int64)
     arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), len(test))
     if heldout is not None:
-        scored = score_heldout(model, heldout)
+        scored = score_heldout(trained.scorer, heldout)
         arrays["heldout_tuples"] = scored.tuple_scores.astype(np.float32)
         arrays["heldout_sizes"] = scored.sizes
         arrays["heldout_counts"] = scored.counts
@@ -322,46 +201,65 @@ def _write_history(staging: Staging, outcome: Outcome) -> None:
     staging.add_unhashed(TIMING, json_lines(timing))
 
 
+def _warn_of_other_prior(prior: Prior, tuples: Artifact) -> None:
+    """A wrong prior biases the risk; simulated tuples know theirs."""
+    known = tuples.summary.get("prior")
+    if prior.source == "given" and known is not None and abs(known - prior.value) > 0.005:
+        log.warning("--prior %g differs from the unlabeled pool's own prior %.4g", prior.value, known)
+
+
+def _warn_of_unused(config: TrainConfig, method: Method) -> None:
+    """No setting is silently without effect."""
+    given = {name for name in config.model_fields_set if getattr(config, name) is not None}
+    encoder = method.encoder or config.encoder
+    unused = set(config.ignored)
+    if encoder != "clip":
+        unused |= given & {"clip_model", "clip_weights"}
+    if config.model != method.model_name():
+        unused |= given & {"model"}
+    if encoder != config.encoder:
+        unused |= given & {"encoder"}
+    if not (encoder or "").startswith("torchvision:"):
+        unused |= given & {"encoder_weights"}
+    if unused:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
+        log.warning("--method %s does not use %s", config.method, options)
+
+
 def _summary(
-    config: TrainConfig,
-    method: Method,
-    tuples: Artifact,
-    source: Artifact,
-    model: Scorer,
-    outcome: Outcome,
-    estimated: bool,
+    config: TrainConfig, trained: Trained, tuples: Artifact, source: StoredTuples, prior: Prior
 ) -> dict[str, Any]:
-    info = tuples.summary
-    strata = info["strata"]["train"]
+    info, task, outcome = tuples.summary, source.task, trained.outcome
     selected = outcome.records[outcome.selected_epoch - 1].fields
-    single = strata[0] if len(strata) == 1 else {"n": None, "m": None}
+    single = task.strata[0] if len(task.strata) == 1 else (None, None)
+    known = info["prior"]
     return {
-        "method": method.label(config),
-        "ceiling": method.ceiling,
+        "method": trained.method.label(config),
+        "is_oracle": trained.method.is_oracle,
         "dataset": info["dataset"],
         "tuples": info.get("spec") or "+".join(tuples.manifest.config["tuples"]),
-        "n": single["n"],
-        "m": single["m"],
-        "task": {
-            "strata": [[row["n"], row["m"], row["tuples"]] for row in strata],
-            "unlabeled": info["unlabeled"]["train"],
-        },
+        "n": single[0],
+        "m": single[1],
+        "task": {"strata": [list(stratum) for stratum in task.strata], "unlabeled": task.unlabeled},
         "mean_rate": info["mean_rate"],
         # Results are compared at the prior that the pool has, whatever was estimated for it.
-        "prior": info["prior"] if estimated and info["prior"] is not None else config.prior,
-        "prior_estimated": estimated,
-        "tuple_rate": method.task.rate,
-        "unlabeled_prior": info["prior"],
+        "prior": known if prior.source == "estimated" and known is not None else prior.value,
+        "trained_prior": prior.value,
+        "prior_source": prior.source,
+        "tuple_rate": task.rate,
+        "unlabeled_prior": known,
+        "count_noise": getattr(config.settings, "count_noise", 0.0),
         "tuples_seed": tuples.manifest.seed,
         "tuples_config": tuples.manifest.config,
         "tuples_content": content_sha256(tuples),
-        "model": method.model_name(),
-        "encoder": source.summary.get("encoder"),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "model": trained.method.model_name(),
+        "encoder": source.artifact.summary.get("encoder"),
+        "parameters": sum(p.numel() for p in trained.scorer.parameters()),
         "instance": info["instance"],
-        "features": source.summary["instance"],
+        "features": source.artifact.summary["instance"],
         "epochs": len(outcome.records),
         "selected_epoch": outcome.selected_epoch,
+        "batch_size": trained.batch_size,
         "loss": selected["loss"],
         "heldout_risk": selected["heldout_risk"],
     }

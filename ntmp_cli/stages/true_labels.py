@@ -16,8 +16,8 @@ from ntmp_cli.learning.method import Method
 
 def true_targets(tuples: Artifact, method: Method) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """True labels of the training instances of tuples and of U, in stored order."""
-    if not method.ceiling:
-        raise PermissionError(f"{type(method).__name__} competes, so it must not see labels")
+    if not method.is_oracle:
+        raise PermissionError(f"{type(method).__name__} is no oracle, so it must not see labels")
     names = "oracle/train-tuples.h5", "oracle/train-unlabeled.h5"
     present = {entry.path for entry in tuples.manifest.files}
     if not present.issuperset(names):

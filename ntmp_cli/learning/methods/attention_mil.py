@@ -1,4 +1,4 @@
-"""Attention-based multiple-instance learning on frozen features (Ilse et al. 2018; SPEC section 9).
+"""Attention-based multiple-instance learning on frozen features (Ilse et al. 2018).
 
 A bag's score is s = vᵀh with h = Σ a_i tanh(W z_i) and a = softmax(wᵀtanh(W z_i)) over the bag; an instance's score is
 its margin vᵀtanh(W z_i), so that s = Σ a_i · margin_i. Bags need two kinds to be told apart: tuples, and bags of the
@@ -10,38 +10,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.groups import effective_gap
-from ntmp_cli.learning.method import GradientMethod, Task, methods
+from ntmp_cli.learning.method import GradientMethod, methods
+from ntmp_cli.tuple_source import Task
 
-HIDDEN = 128
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-
-class AttentionHead(nn.Module):
-    """Margins vᵀtanh(W z); in training the attention logits wᵀtanh(W z) beside them."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(features, HIDDEN, bias=False), nn.Tanh())
-        self.attention = nn.Linear(HIDDEN, 1, bias=False)
-        # Training starts at the mean of a bag: attention drawn at random can settle on the class that its margins deny.
-        nn.init.zeros_(self.attention.weight)
-        self.margin = nn.Linear(HIDDEN, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.hidden(x)
-        margin: Tensor = self.margin(h)
-        return torch.cat([margin, self.attention(h)], dim=1) if self.training else margin
+    from ntmp_cli.learning.batches import Batch
 
 
 @dataclass(frozen=True)
@@ -52,36 +35,43 @@ class _Prepared:
 
 @methods.register("attention-mil")
 class AttentionMil(GradientMethod):
-    """Attention pooling on frozen features, bags told apart by their rate (Ilse et al. 2018; SPEC 9)."""
+    """Attention pooling on frozen features, bags told apart by their rate (Ilse et al. 2018)."""
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         sizes = [n * k for n, _, k in task.strata] + [task.unlabeled]
-        rates = [m / n for n, m, _ in task.strata] + [config.prior]
+        rates = [m / n for n, m, _ in task.strata] + [self.prior]
         if effective_gap(sizes, rates) < 1e-9:
             raise NotIdentifiableError(
-                f"every bag has the rate π = {config.prior:.6g}: there are no two kinds of bags to tell apart",
+                f"every bag has the rate π = {self.prior:.6g}: there are no two kinds of bags to tell apart",
                 hint="Mix in tuples of another rate or use another unlabeled pool.",
             )
         self.mean_rate = float(np.average(rates, weights=sizes))
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
+        from ntmp_cli.learning.models import AttentionHead
+
         return AttentionHead(prod(shape))
 
     def model_name(self) -> str:
         return "attention"
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared:
+        import torch
+
         inside = batch.sizes
         # Bags of U have the lengths of the batch's tuples, in turn; what is left over is in no bag.
         lengths = np.resize(inside, max(1, -(-batch.unlabeled // int(inside.min()))))
         outside = lengths[np.cumsum(lengths) <= batch.unlabeled]
         sizes = np.concatenate([inside, outside])
-        high = np.concatenate([batch.counts / batch.sizes, np.full(len(outside), self.config.prior)]) > self.mean_rate
+        high = np.concatenate([batch.counts / batch.sizes, np.full(len(outside), self.prior)]) > self.mean_rate
         owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
         return _Prepared(owner, torch.from_numpy(high.astype(np.float32)))
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
+        import torch
+        from torch.nn import functional as F
+
         owner, labels = prepared.owner.to(scores.device), prepared.labels.to(scores.device)
         bag = pool(scores[: len(owner), 0], scores[: len(owner), 1], owner, len(labels))
         loss = F.binary_cross_entropy_with_logits(bag, labels)
@@ -95,6 +85,8 @@ class AttentionMil(GradientMethod):
 
 def pool(margin: Tensor, logit: Tensor, owner: Tensor, bags: int) -> Tensor:
     """Σ a_i · margin_i of every bag, a the softmax of the logits inside the bag."""
+    import torch
+
     top = logit.new_full((bags,), -torch.inf).scatter_reduce(0, owner, logit.detach(), "amax")
     weight = (logit - top[owner]).exp()
     total = weight.new_zeros(bags).index_add(0, owner, weight)

@@ -1,4 +1,4 @@
-"""CLIP without training (SPEC section 9): the cosine of an instance and a class prompt; nothing is fitted.
+"""CLIP without training: the cosine of an instance and a class prompt; nothing is fitted.
 
 With a negative prompt the score is CLIP's own log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
 prompt alone a cosine has no natural threshold; it is set where the share π of U lies above.
@@ -7,35 +7,49 @@ prompt alone a cosine has no natural threshold; it is set where the share π of 
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
-from ntmp_cli.learning.clip import load_clip
-from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, Task, methods
+from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, methods
+from ntmp_cli.settings import MethodSettings
+from ntmp_cli.tuple_source import Task
+
+
+class ClipSettings(MethodSettings):
+    """Of prompts in words."""
+
+    clip_prompts: tuple[str, ...] = Field(
+        (), max_length=2, description="What clip-mil looks for: the positive prompt, then optionally the negative one."
+    )
 
 
 @methods.register("clip-mil")
 class ClipMil(FittedMethod):
-    """Cosine of frozen CLIP embeddings and class prompts; needs the extra `clip` (SPEC 9)."""
+    """Cosine of frozen CLIP embeddings and class prompts; needs the extra `clip`."""
 
     encoder = "clip"
-    uses = frozenset({"clip_model", "clip_weights", "clip_prompts"})
+    settings = ClipSettings
     normalises = False
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
-        if not config.clip_prompts:
+        assert isinstance(config.settings, ClipSettings)
+        self.prompts = config.settings.clip_prompts
+        if not self.prompts:
             raise UsageError(
                 "clip-mil needs to be told in words what it looks for",
                 hint='For example --clip-prompt "a photo of an even digit" --clip-prompt "a photo of an odd digit".',
             )
 
     def fit(self, data: FitData) -> LinearFit:
+        from ntmp_cli.learning.clip import load_clip
+
         clip = load_clip(self.config.clip_model, self.config.clip_weights)
-        words = clip.embed_text(self.config.clip_prompts).double().cpu().numpy()
-        facts = {"prompts": list(self.config.clip_prompts), "logit_scale": clip.logit_scale}
+        words = clip.embed_text(self.prompts).double().cpu().numpy()
+        facts = {"prompts": list(self.prompts), "logit_scale": clip.logit_scale}
         if len(words) == 2:
             return LinearFit(clip.logit_scale * (words[0] - words[1]), 0.0, facts)
         weight = clip.logit_scale * words[0]
         cosines = np.concatenate([x @ weight for x in data.unlabeled()])
-        return LinearFit(weight, -float(np.quantile(cosines, 1 - self.config.prior)), facts)
+        return LinearFit(weight, -float(np.quantile(cosines, 1 - self.prior)), facts)

@@ -1,4 +1,4 @@
-"""Clustering baselines (SPEC section 9): two clusters, named by the proportions that are known.
+"""Clustering baselines: two clusters, named by the proportions that are known.
 
 Two clusters of k-means are cut by the plane midway between their centres, so the scorer is linear:
 |x − c₋|² − |x − c₊|² = 2x·(c₊ − c₋) + |c₋|² − |c₊|².
@@ -31,7 +31,7 @@ class _Clusters(FittedMethod):
         centres, how = two_centres(data, self.start, self.config.seed)
         weight, bias = plane_between(*centres)
         shares = positive_shares(data, weight, bias)
-        rates = [m / n for n, m, _ in sorted(self.task.strata)] + [self.config.prior]
+        rates = [m / n for n, m, _ in sorted(self.task.strata)] + [self.prior]
         if not first_is_positive(shares, rates):
             weight, bias = -weight, -bias
             shares = [(size, 1 - share) for size, share in shares]
@@ -40,19 +40,19 @@ class _Clusters(FittedMethod):
 
 @methods.register("kmeans")
 class KMeans(_Clusters):
-    """k-means with two clusters from random starts, named by matching proportions to π (SPEC 9)."""
+    """k-means with two clusters from random starts, named by matching proportions to π."""
 
     start = "random"
 
 
 @methods.register("kmeans++")
 class KMeansPlusPlus(_Clusters):
-    """k-means with two clusters from k-means++ starts, named by matching proportions to π (SPEC 9)."""
+    """k-means with two clusters from k-means++ starts, named by matching proportions to π."""
 
 
 @methods.register("cluster-classifier")
 class ClusterClassifier(_Clusters):
-    """A logistic regression on the pseudo-labels of k-means++ clusters (SPEC 9)."""
+    """A logistic regression on the pseudo-labels of k-means++ clusters."""
 
     def fit(self, data: FitData) -> LinearFit:
         from sklearn.linear_model import SGDClassifier

@@ -1,73 +1,107 @@
-"""The exact count likelihood (SPEC section 4): alone, and oriented by the unbiased risk."""
+"""The exact count likelihood: alone, and oriented by the unbiased risk."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.special import expit
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.laws import NoiseLaw, count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob
 from ntmp_cli.counting.recalibration import looks_mirrored, recalibrate
-from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.caching import cached_by_composition
-from ntmp_cli.learning.count_kernel import CountKernel
 from ntmp_cli.learning.groups import normalised_gap, rate_shift
-from ntmp_cli.learning.known_slopes import believed_loss, clamped_sigmoid_risk, with_slope
-from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
-from ntmp_cli.learning.risk import PARTS, cached_coefficients
+from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
+from ntmp_cli.learning.methods.ure import RISK_TERMS, MarginSettings
+from ntmp_cli.settings import MethodSettings
+from ntmp_cli.tuple_source import Task
 
-# Standard errors from which on the sign of a difference is believed.
-CLEAR = 3.0
-# Every so many steps a lesson is given, with so many times the weight: the same lesson at a fraction of the price.
-LESSON_EVERY = 2
-# Share of training that the start leads.
-LED = 0.5
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ntmp_cli.learning.batches import Batch
+    from ntmp_cli.learning.callbacks import Callback
+    from ntmp_cli.learning.count_kernel import CountKernel
+
+# Pseudo-labels are learned at every second step, with twice the weight: the same gradient at half the price.
+PSEUDO_LABELS_EVERY = 2
+# Fraction of training over which the weight of the warm-up objective falls from 1 to 0.
+WARMUP_FRACTION = 0.5
+
+
+class CountNoiseSettings(MethodSettings):
+    """Of methods that are judged by the likelihood of counts."""
+
+    count_noise: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a recorded count is off by one, in the count likelihood."
+    )
+
+
+class CountSettings(CountNoiseSettings, MarginSettings):
+    """Of the count likelihood with its warm-up and self-training."""
+
+    warmup: Literal["risk", "discriminant", "none"] = Field(
+        "risk",
+        description="Objective that moves `count` off its plateau: the unbiased risk, the closed form, or nothing.",
+    )
+    self_training: float = Field(
+        1.0, ge=0, description="Weight of the averaged network's pseudo-labels of unlabeled instances; 0: off."
+    )
+    mask_rate: float = Field(
+        0.3,
+        ge=0,
+        lt=1,
+        description="Share of an unlabeled instance's features that are masked in self-training; 0: none.",
+    )
 
 
 @dataclass(frozen=True)
 class _Prepared:
     kernel: CountKernel
     tuple_instances: int
-    weight: float = 0.0
+    warmup_weight: float = 0.0
     risk: tuple[Tensor, Tensor] | None = None
     closed_form: Tensor | None = None
+    pseudo_label_weight: float = 0.0
     teacher: Tensor | None = None
-    lesson_weight: float = 0.0
 
 
 @methods.register("count-plain")
 class CountPlain(GradientMethod):
-    """Exact likelihood of the counts alone: the ablation that shows the mirror (SPEC 4)."""
+    """Exact likelihood of the counts alone: the ablation that may learn the classes exchanged."""
 
+    settings = CountNoiseSettings
     batch = 256
-    uses = frozenset({"count_noise"})
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        from ntmp_cli.learning.count_kernel import CountKernel
+
         super().__init__(config, task)
+        assert isinstance(config.settings, CountNoiseSettings)
+        self.law = law = count_noise(config.settings.count_noise)
         # The network's scores are at the deployment prior; the likelihood wants them at the tuples' own rate.
-        self.shift = rate_shift(config.prior, task.rate)
-        law = count_noise(config.count_noise)
+        self.shift = rate_shift(self.prior, task.rate)
         self._kernel = cached_by_composition(lambda sizes, counts: CountKernel(CountObservations(sizes, counts, law)))
 
     def prepare(self, batch: Batch, progress: float) -> Any:
         return _Prepared(self._kernel(batch.sizes, batch.counts), batch.tuple_instances)
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        from ntmp_cli.learning.known_slopes import with_slope
+
         nll, slope = self.nll(scores.detach(), prepared)
         return with_slope(scores, nll, slope), nll[None]
 
     def nll(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
         """Mean −log P(count) of the tuples of a batch, and its slope in the scores: 0 for those of U."""
+        import torch
+
         inside, slope = prepared.tuple_instances, torch.zeros_like(scores)
         z = scores[:inside] - self.shift
         log_prob, posterior = prepared.kernel.sweep(z)
@@ -77,147 +111,133 @@ class CountPlain(GradientMethod):
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         return {"nll": float(telemetry[:, 0].mean())}
 
-    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
-        return tuple_nll(heldout, self.config, self.task)
+    def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
+        return tuple_nll(heldout, self.shift, self.law)
 
 
 @methods.register("count")
 class Count(CountPlain):
-    """Exact likelihood of the counts, started and oriented: learns most from tuples (SPEC 4).
+    """Exact likelihood of the counts, with a warm-up that orients it: learns most from tuples.
 
-    The likelihood alone has a mirrored local optimum and a plateau at constant scores. `--warmup` leads off both: the
-    class-clamped unbiased risk, or the probabilities of the closed form, have a first-order signal and one side. Their
-    sum with the likelihood starts, the likelihood ends: the weight of the start falls from 1 to 0 over the first half
-    of training. Without a start, or where every rate equals π, held-out data decide whether to mirror the network. From
-    a fifth of training on, every other step also learns the averaged network's labels of unlabeled instances
-    (`--self-training`), from half of it on with a share of their features hidden (`--hidden-share`).
+    The likelihood alone has a mirrored local optimum and a plateau at constant scores. The warm-up objective (the
+    class-clamped unbiased risk, or cross-entropy with the closed form's probabilities) has a first-order signal and one
+    orientation; its weight falls from 1 to 0 over the first half of training. Without a warm-up, or where every rate
+    equals π, a sign test on held-out data decides whether to flip the network. From a fifth of training on, every
+    second step also learns the averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of
+    it on with a share of their features masked (`mask_rate`).
     """
 
-    uses = frozenset({"count_noise", "margin", "warmup", "self_training", "hidden_share"})
+    settings = CountSettings
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        from ntmp_cli.learning.orientation import require_orientation
+        from ntmp_cli.learning.risk import cached_coefficients
+
         super().__init__(config, task)
-        require_orientation(config, task)
+        require_orientation(task.symmetric, self.prior)
+        assert isinstance(config.settings, CountSettings)
+        self.options = config.settings
         sizes = [n * k for n, _, k in task.strata]
         rates = [m / n for n, m, _ in task.strata]
-        self._coefficients = cached_coefficients(config.prior)
-        # Inside the margin the risk is mostly noise, which would drown the likelihood: then the data orient.
-        self._risk_leads = normalised_gap([*sizes, task.unlabeled], [*rates, config.prior]) >= config.margin
+        self._coefficients = cached_coefficients(self.prior)
+        # Inside the margin the risk is mostly noise, which would outweigh the likelihood.
+        outside_margin = normalised_gap([*sizes, task.unlabeled], [*rates, self.prior]) >= self.options.margin
+        self._risk_warmup = self.options.warmup == "risk" and outside_margin
 
     def targets(self) -> Targets:
-        return "discriminant" if self.config.warmup == "discriminant" else "none"
+        return "discriminant" if self.options.warmup == "discriminant" else "none"
+
+    def callbacks(self) -> Sequence[Callback]:
+        from ntmp_cli.learning.orientation import Orientation
+        from ntmp_cli.learning.self_training import SelfTraining
+
+        options = self.options
+        pseudo_labels = SelfTraining(
+            options.self_training, options.mask_rate, self.config.seed, every=PSEUDO_LABELS_EVERY
+        )
+        return [pseudo_labels, Orientation(self.centre_if_flipped)]
 
     def prepare(self, batch: Batch, progress: float) -> Any:
         plain = super().prepare(batch, progress)
-        lesson = self.config.self_training * self._lesson_share(progress)
-        weight = max(0.0, 1 - progress / LED)
-        if self.config.warmup == "discriminant" and weight > 0:
-            return replace(plain, weight=weight, lesson_weight=lesson, closed_form=batch.targets)
-        if self.config.warmup == "risk" and weight > 0 and self._risk_leads:
-            found = self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
-            return replace(plain, weight=weight, lesson_weight=lesson, risk=found and found[:2])
-        return replace(plain, lesson_weight=lesson)
-
-    def _lesson_share(self, progress: float) -> float:
-        """0 until a fifth of training, so that its side is settled before a network believes itself; 1 from half on."""
-        return min(1.0, max(0.0, (progress - 0.2) / 0.3))
-
-    def wants_teacher(self, step: int, progress: float) -> bool:
-        return step % LESSON_EVERY == 0 and self.config.self_training * self._lesson_share(progress) > 0
-
-    def hides(self, step: int, progress: float) -> float:
-        """Not while the risk leads: it lives on what tells U from tuples, and hiding would. Nor without an average."""
-        hidden = progress >= LED and self.config.ema > 0 and self.wants_teacher(step, progress)
-        return self.config.hidden_share if hidden else 0.0
-
-    def taught(self, prepared: Any, teacher: Tensor) -> Any:
-        return replace(prepared, teacher=teacher)
+        weight = max(0.0, 1 - progress / WARMUP_FRACTION)
+        if self.options.warmup == "discriminant" and weight > 0:
+            return replace(plain, warmup_weight=weight, closed_form=batch.targets)
+        if self._risk_warmup and weight > 0:
+            coefficients = self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
+            return replace(plain, warmup_weight=weight, risk=coefficients and coefficients[:2])
+        return plain
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        from ntmp_cli.learning.known_slopes import clamped_sigmoid_risk, confidence_weighted_loss, with_slope
+
         z, inside = scores.detach(), prepared.tuple_instances
         nll, slope = self.nll(z, prepared)
-        loss, first, second, lesson = nll, *3 * [z.new_zeros(())]
+        loss, first, second, pseudo = nll, *3 * [z.new_zeros(())]
         if prepared.risk is not None:
             plus, minus = (weights.to(z) for weights in prepared.risk)
-            first, second, own = clamped_sigmoid_risk(z, plus, minus)
-            loss = loss + prepared.weight * (first.relu() + second.relu())
-            slope.add_(own, alpha=prepared.weight)
+            first, second, term = clamped_sigmoid_risk(z, plus, minus)
+            loss = loss + prepared.warmup_weight * (first.relu() + second.relu())
+            slope.add_(term, alpha=prepared.warmup_weight)
         if prepared.closed_form is not None:
             # Of tuple instances the closed form gives the probability at the tuples' rate, of U that at the prior.
             at_rate, targets = torch.cat([z[:inside] - self.shift, z[inside:]]), prepared.closed_form.to(z.device)
             first = binary_cross_entropy_with_logits(at_rate, targets)
-            loss = loss + prepared.weight * first
-            slope.add_(at_rate.sigmoid() - targets, alpha=prepared.weight / len(z))
-        if prepared.teacher is not None:
-            lesson, own = believed_loss(z[inside:], prepared.teacher[inside:])
-            lesson = LESSON_EVERY * lesson
-            loss = loss + prepared.lesson_weight * lesson
-            slope[inside:].add_(own, alpha=LESSON_EVERY * prepared.lesson_weight)
-        return with_slope(scores, loss, slope), torch.stack([nll, first, second, lesson])
+            loss = loss + prepared.warmup_weight * first
+            slope.add_(at_rate.sigmoid() - targets, alpha=prepared.warmup_weight / len(z))
+        if prepared.pseudo_label_weight:
+            teacher = z if prepared.teacher is None else prepared.teacher
+            pseudo, term = confidence_weighted_loss(z[inside:], teacher[inside:])
+            pseudo = PSEUDO_LABELS_EVERY * pseudo
+            loss = loss + prepared.pseudo_label_weight * pseudo
+            slope[inside:].add_(term, alpha=PSEUDO_LABELS_EVERY * prepared.pseudo_label_weight)
+        return with_slope(scores, loss, slope), torch.stack([nll, first, second, pseudo])
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
-        nll, first, second, lesson = telemetry.mean(axis=0).tolist()
-        told = {"nll": nll, "self_training": lesson}
-        if self.config.warmup == "discriminant":
-            return {**told, "closed_form": first}
+        nll, first, second, pseudo = telemetry.mean(axis=0).tolist()
+        fields = {"nll": nll, "self_training": pseudo}
+        if self.options.warmup == "discriminant":
+            return {**fields, "closed_form": first}
         below = (telemetry[:, 1:3] < 0).mean(axis=0).tolist()
-        names = PARTS["class"]
+        names = RISK_TERMS["class"]
         return {
-            **told,
-            "parts": dict(zip(names, (first, second), strict=True)),
+            **fields,
+            "risk_terms": dict(zip(names, (first, second), strict=True)),
             "negative_rate": dict(zip(names, below, strict=True)),
         }
 
-    def oriented_by_data(self) -> bool:
-        return True
+    def centre_if_flipped(self, heldout: HeldoutScores) -> float | None:
+        """Where to mirror the scores if the classes are exchanged; None if they are not.
 
-    def _led(self) -> bool:
-        """The risk and the closed form have a side of their own; without them the data decide alone."""
-        return self.config.warmup == "discriminant" or (self.config.warmup == "risk" and self._risk_leads)
-
-    def mirror_centre(self, heldout: Heldout) -> float | None:
-        """First order where it is clear, U against tuples; else the likelihood of the counts under either sign.
-
-        A network that is led is only turned by clear evidence: few steps on little data may not be enough to lead it.
+        The first order, U against tuples, decides where it is certain; else the likelihood of the counts under either
+        sign. When a warm-up objective fixes the orientation, flip only if the sign test rejects it (|z| > 3).
         """
-        z = orientation_z(heldout) * np.sign(self.config.prior - self.task.rate)
-        if self._led():
-            mirrored = z < -CLEAR
-        elif abs(z) > CLEAR or self.task.symmetric:
-            mirrored = z < 0
+        from ntmp_cli.learning.orientation import CERTAIN, orientation_z
+
+        z = orientation_z(heldout) * np.sign(self.prior - self.task.rate)
+        if self.options.warmup == "discriminant" or self._risk_warmup:
+            flipped = z < -CERTAIN
+        elif abs(z) > CERTAIN or self.task.symmetric:
+            flipped = z < 0
         else:
-            mirrored = looks_mirrored(heldout.tuple_scores - self.shift, observed_counts(heldout, self.config))
-        return self.shift if mirrored else None
+            flipped = looks_mirrored(heldout.tuple_scores - self.shift, observed_counts(heldout, self.law))
+        return self.shift if flipped else None
 
 
-def orientation_z(heldout: Heldout) -> float:
-    """(E_U σ − E_T σ) in standard errors: its sign times that of π − ᾱ says which side is which (SPEC section 4)."""
-    inside, outside = (expit(scores) for scores in (heldout.tuple_scores, heldout.unlabeled_scores))
-    error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))
-    return float((outside.mean() - inside.mean()) / max(error, 1e-12))
-
-
-def observed_counts(heldout: Heldout, config: TrainConfig) -> CountObservations:
+def observed_counts(heldout: HeldoutScores, law: NoiseLaw) -> CountObservations:
     """The recorded counts of held-out tuples, under the noise that training was told of."""
-    return CountObservations(heldout.sizes, heldout.counts, count_noise(config.count_noise))
+    return CountObservations(heldout.sizes, heldout.counts, law)
 
 
-def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> HeldoutRisk:
-    """−log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1 (SPEC section 5).
+def tuple_nll(heldout: HeldoutScores, shift: float, law: NoiseLaw) -> HeldoutRisk:
+    """−log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1.
 
-    Networks grow too sure of themselves long before they rank worse; toned down, the likelihood sees what they know.
-    They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
+    Networks become overconfident long before they rank worse; the slope a corrects for that. It is kept at most 1: a
+    few tuples that happen to be ranked without a mistake would otherwise have a probability of one.
     """
-    z = heldout.tuple_scores - rate_shift(config.prior, task.rate)
-    observed = observed_counts(heldout, config)
+    z = heldout.tuple_scores - shift
+    observed = observed_counts(heldout, law)
     line = recalibrate(z, observed, steepest=0.0)
     return HeldoutRisk(line.nll, -count_log_prob(line.slope * z + line.intercept, observed))
-
-
-def require_orientation(config: TrainConfig, task: Task) -> None:
-    """n = 2m in every stratum and π = ½: exchanging the classes leaves all data unchanged."""
-    if task.symmetric and abs(config.prior - 0.5) < 1e-9:
-        raise NotIdentifiableError(
-            "the two classes cannot be told apart: every tuple is half positive and so is the unlabeled pool",
-            hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",
-        )

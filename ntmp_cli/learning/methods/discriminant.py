@@ -1,23 +1,30 @@
-"""The closed-form linear classifier (SPEC section 4b), from first and second moments in one pass."""
+"""The closed-form linear classifier, from first and second moments in one pass."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.laws import NoiseLaw, count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import looks_mirrored
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
-from ntmp_cli.learning.method import FitData, FittedMethod, Heldout, HeldoutRisk, LinearFit, methods
-from ntmp_cli.learning.methods.count import require_orientation, tuple_nll
+from ntmp_cli.learning.groups import rate_shift
+from ntmp_cli.learning.method import FitData, FittedMethod, HeldoutRisk, HeldoutScores, LinearFit, methods
+from ntmp_cli.learning.methods.count import CountNoiseSettings, tuple_nll
+
+if TYPE_CHECKING:
+    from ntmp_cli.learning.discriminant import Discriminant
 
 SIGN_TEST_TUPLES = 20_000
 
 
 @methods.register("discriminant")
 class ClosedForm(FittedMethod):
-    """Linear discriminant in closed form from the moments of tuples and U: in seconds (SPEC 4b)."""
+    """Linear discriminant in closed form from the moments of tuples and U: in seconds."""
+
+    settings = CountNoiseSettings
 
     def fit(self, data: FitData) -> LinearFit:
         found = self.discriminant(data)
@@ -33,7 +40,10 @@ class ClosedForm(FittedMethod):
 
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
         """The classifier with all that is known of it; unless the prior is trusted, counts alone name the classes."""
-        require_orientation(self.config, self.task)
+        from ntmp_cli.learning.discriminant import Moments, fit
+        from ntmp_cli.learning.orientation import require_orientation
+
+        require_orientation(self.task.symmetric, self.prior)
         moments: Moments | None = None
         for x, sizes, counts in data.tuples():
             moments = moments or Moments(x.shape[1])
@@ -42,7 +52,7 @@ class ClosedForm(FittedMethod):
         for x in data.unlabeled():
             moments.add_unlabeled(x)
         try:
-            found = fit(moments, self.config.prior)
+            found = fit(moments, self.prior)
         except (ZeroDivisionError, ValueError) as error:
             raise NotIdentifiableError(
                 f"no class means can be told from these tuples: {error}",
@@ -54,7 +64,7 @@ class ClosedForm(FittedMethod):
         return found
 
     def _is_mirrored(self, found: Discriminant, data: FitData) -> bool:
-        """Where π is too near the tuples' rate only the counts themselves know which side is which (SPEC section 5)."""
+        """Where π is too near the tuples' rate only the counts themselves know which side is which."""
         scores, sizes, counts = [], [], []
         for x, n, m in data.tuples():
             scores.append(found.scores(x))
@@ -62,10 +72,12 @@ class ClosedForm(FittedMethod):
             counts.append(m)
             if sum(map(len, sizes)) >= SIGN_TEST_TUPLES:
                 break
-        law = count_noise(self.config.count_noise)
-        return looks_mirrored(
-            np.concatenate(scores), CountObservations(np.concatenate(sizes), np.concatenate(counts), law)
-        )
+        observed = CountObservations(np.concatenate(sizes), np.concatenate(counts), self._law())
+        return looks_mirrored(np.concatenate(scores), observed)
 
-    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
-        return tuple_nll(heldout, self.config, self.task)
+    def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
+        return tuple_nll(heldout, rate_shift(self.prior, self.task.rate), self._law())
+
+    def _law(self) -> NoiseLaw:
+        assert isinstance(self.config.settings, CountNoiseSettings)
+        return count_noise(self.config.settings.count_noise)

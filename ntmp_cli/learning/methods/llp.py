@@ -1,4 +1,4 @@
-"""Learning from label proportions: the mean prediction of a tuple is matched to its rate (SPEC section 9).
+"""Learning from label proportions: the mean prediction of a tuple is matched to its rate.
 
 Only the mean of a tuple enters, so where all tuples have the same rate a constant prediction is a perfect answer: these
 methods then learn nothing, and nothing orients them. That is what the baseline shows; no label or prior mends it here.
@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
+from pydantic import Field
 
-from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, methods
+from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, methods
+from ntmp_cli.settings import MethodSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ntmp_cli.learning.batches import Batch
 
 TINY = 1e-7
+
+
+class EntropySettings(MethodSettings):
+    """Of a match of proportions with an entropy penalty."""
+
+    entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,15 @@ class _Prepared:
 
 class _Proportions(GradientMethod):
     def prepare(self, batch: Batch, progress: float) -> _Prepared:
+        import torch
+
         rates = torch.from_numpy(batch.counts / batch.sizes).float()
         return _Prepared(torch.from_numpy(batch.sizes), rates, batch.tuple_instances)
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
+        import torch
+        from torch.nn import functional as F
+
         z = scores[: prepared.tuple_instances]
         mean = tuple_means(z.sigmoid(), prepared.sizes.to(z.device))
         mismatch = self.mismatch(mean, prepared.rates.to(z.device)).mean()
@@ -47,8 +61,10 @@ class _Proportions(GradientMethod):
         mismatch, entropy = telemetry.mean(axis=0).tolist()
         return {"mismatch": mismatch, "entropy": entropy}
 
-    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
+    def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
         """The mismatch of held-out tuples."""
+        import torch
+
         p = torch.from_numpy(heldout.tuple_scores).sigmoid()
         sizes, counts = torch.from_numpy(heldout.sizes), torch.from_numpy(heldout.counts)
         return HeldoutRisk(float(self.mismatch(tuple_means(p, sizes), counts.double() / sizes).mean()))
@@ -63,20 +79,21 @@ class _Proportions(GradientMethod):
 
 @methods.register("llp-bagce")
 class BagCrossEntropy(_Proportions):
-    """Label proportions: cross-entropy of a tuple's mean prediction and its rate (SPEC 9)."""
+    """Label proportions: cross-entropy of a tuple's mean prediction and its rate."""
 
-    uses = frozenset({"entropy_weight"})
+    settings = EntropySettings
 
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
         return cross_entropy(rates, mean)
 
     def entropy_weight(self) -> float:
-        return self.config.entropy_weight
+        assert isinstance(self.config.settings, EntropySettings)
+        return self.config.settings.entropy_weight
 
 
 @methods.register("llp-js")
 class BagJensenShannon(_Proportions):
-    """Label proportions: Jensen–Shannon divergence of a tuple's mean prediction and its rate (SPEC 9)."""
+    """Label proportions: Jensen–Shannon divergence of a tuple's mean prediction and its rate."""
 
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
         return jensen_shannon(mean, rates)
@@ -84,6 +101,8 @@ class BagJensenShannon(_Proportions):
 
 def tuple_means(values: Tensor, sizes: Tensor) -> Tensor:
     """Mean of every tuple; the instances of all tuples lie in a row."""
+    import torch
+
     owner = torch.repeat_interleave(torch.arange(len(sizes), device=values.device), sizes)
     return values.new_zeros(len(sizes)).index_add(0, owner, values) / sizes.to(values.dtype)
 

@@ -1,45 +1,49 @@
-"""The ceiling: the same network on the same instances, with their true labels (SPEC section 9)."""
+"""The supervised upper bound: the same network on the same instances, with their true labels."""
 
 from __future__ import annotations
 
 from math import log
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import Targets, Task, methods
+from ntmp_cli.learning.method import Targets, methods
 from ntmp_cli.learning.methods.count import CountPlain
+from ntmp_cli.tuple_source import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ntmp_cli.learning.batches import Batch
 
 
 @methods.register("supervised")
 class Supervised(CountPlain):
-    """Oracle on the hidden labels of tuples and U: the ceiling, never a competitor (SPEC 9).
+    """Oracle on the hidden labels of tuples and U: the upper bound, never a competitor.
 
     Its epoch is chosen as for `count`, by the likelihood of held-out counts, so that only the labels set them apart.
     """
 
-    ceiling = True
-    uses = frozenset()
+    is_oracle = True
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         # Labels are learned at the rate of tuples and U together; scores are at the deployment prior.
         total = task.instances + task.unlabeled
-        rate = (task.instances * task.rate + task.unlabeled * config.prior) / total
-        self.label_shift = log(config.prior / (1 - config.prior)) - log(rate / (1 - rate))
+        rate = (task.instances * task.rate + task.unlabeled * self.prior) / total
+        self.label_shift = log(self.prior / (1 - self.prior)) - log(rate / (1 - rate))
 
     def targets(self) -> Targets:
-        return "truth"
+        return "labels"
 
     def prepare(self, batch: Batch, progress: float) -> Any:
         return batch.targets
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        from torch.nn import functional as F
+
         loss = F.binary_cross_entropy_with_logits(scores - self.label_shift, prepared.to(scores.device))
         return loss, loss.detach()[None]
 

@@ -3,20 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from pydantic import Field
 
-from ntmp_cli.config import RISK_SETTINGS, TrainConfig
+from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.dealing import Dealing, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
-from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
-from ntmp_cli.learning.risk import PARTS, cached_coefficients, clamped, partial_risks, unbiased_risk
+from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
+from ntmp_cli.settings import MethodSettings
+from ntmp_cli.tuple_source import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ntmp_cli.learning.batches import Batch
+
+Clamp = Literal["none", "relu", "abs"]
+ClampScope = Literal["class", "source"]
+LossName = Literal["sigmoid", "logistic", "ramp"]
+Mixing = Literal["stratified", "pooled", "flat"]
+MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
+RISK_TERMS: dict[ClampScope, tuple[str, str]] = {"class": ("positive", "negative"), "source": ("tuples", "unlabeled")}
+
+
+class MarginSettings(MethodSettings):
+    """Of methods that weigh the risk by its gap."""
+
+    margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
+
+
+class UuSettings(MarginSettings):
+    """Of the uncorrected risk."""
+
+    loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
+    margin_policy: MarginPolicy = Field(
+        "downweight",
+        description="Batches inside the margin: downweight, skip or off. "
+        "resample: assign tuples and U so that batches keep it, downweight what still does not. "
+        "reweight: downweight, and weight U to the prior if its own seems not within π ± ε₀.",
+    )
+
+
+class RiskSettings(UuSettings):
+    """Of the unbiased risk with its corrections."""
+
+    clamp: Clamp = Field("relu", description="Correction f of the partial risks.")
+    clamp_scope: ClampScope = Field(
+        "class", description="Risk terms that are clamped: per class (Lu et al. 2020) or per source (the paper)."
+    )
+    mixing: Mixing = Field(
+        "stratified",
+        description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
+    )
 
 
 @dataclass(frozen=True)
@@ -29,108 +71,121 @@ class _Prepared:
 
 @methods.register("ure")
 class Ure(GradientMethod):
-    """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS (SPEC 2, 3)."""
+    """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS."""
 
-    uses = RISK_SETTINGS
+    settings: ClassVar[type[MethodSettings]] = RiskSettings
+    implied_by = frozenset(RiskSettings.model_fields)
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        import torch
+
+        from ntmp_cli.learning.risk import cached_coefficients
+
         super().__init__(config, task)
-        # Pooled, and ᾱ inside the margin: batches of one side each, which `resample` deals.
-        self._below = _share_below(config, task)
+        self.risk = self.risk_settings(config)
+        # Pooled, and ᾱ inside the margin: batches from one side of π each, which `resample` makes.
+        self._below = self._share_below()
         if self._below is None:
-            _require_identifiable(config, task)
+            self._require_identifiable()
         self._weighted = False
         self._full_weight = torch.ones(1)
-        flat_rate = task.rate if config.mixing == "flat" else None
-        self._coefficients = cached_coefficients(config.prior, config.mixing, flat_rate)
+        flat_rate = task.rate if self.risk.mixing == "flat" else None
+        self._coefficients = cached_coefficients(self.prior, self.risk.mixing, flat_rate)
 
-    @staticmethod
-    def label(config: TrainConfig) -> str:
-        clamp = "" if config.clamp == "none" else f"+{config.clamp}"
+    @classmethod
+    def risk_settings(cls, config: TrainConfig) -> RiskSettings:
+        assert isinstance(config.settings, RiskSettings)
+        return config.settings
+
+    @classmethod
+    def label(cls, config: TrainConfig) -> str:
+        risk = cls.risk_settings(config)
+        clamp = "" if risk.clamp == "none" else f"+{risk.clamp}"
         # Without a clamp the scope only groups telemetry.
-        scope = "/source" if clamp and config.clamp_scope == "source" else ""
+        scope = "/source" if clamp and risk.clamp_scope == "source" else ""
         return f"ure{clamp}{scope}"
 
     def targets(self) -> Targets:
         wanted: dict[str, Targets] = {"resample": "discriminant", "reweight": "weights"}
-        return wanted.get(self.config.margin_policy, "none")
+        return wanted.get(self.risk.margin_policy, "none")
 
     def dealing(self) -> Dealing | None:
-        return Dealing(self.config.prior, self._below) if self.config.margin_policy == "resample" else None
+        return Dealing(self.prior, self._below) if self.risk.margin_policy == "resample" else None
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
-        config, found = self.config, self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
-        if found is None:
+        risk, coefficients = self.risk, self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
+        if coefficients is None:
             return None
-        plus, minus, gap = found
-        if config.margin_policy == "reweight" and batch.targets is not None:
+        plus, minus, gap = coefficients
+        if risk.margin_policy == "reweight" and batch.targets is not None:
             plus, minus = plus * batch.targets, minus * batch.targets
             self._weighted = self._weighted or bool((batch.targets != 1).any())
         weight = 1.0
-        if config.margin_policy != "off" and gap < config.margin:
-            if config.margin_policy == "skip":
+        if risk.margin_policy != "off" and gap < risk.margin:
+            if risk.margin_policy == "skip":
                 return None
             # The variance of the risk grows as gap⁻²: weigh the batch by its inverse.
-            weight = (gap / config.margin) ** 2
+            weight = (gap / risk.margin) ** 2
         return _Prepared(plus, minus, batch.tuple_instances, weight)
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
-        config = self.config
-        parts = partial_risks(
-            scores, prepared.plus, prepared.minus, prepared.tuple_instances, config.loss, config.clamp_scope
+        import torch
+
+        from ntmp_cli.learning.risk import clamped, partial_risks
+
+        terms = partial_risks(
+            scores, prepared.plus, prepared.minus, prepared.tuple_instances, self.risk.loss, self.risk.clamp_scope
         )
-        risk = clamped(parts, config.clamp)
+        value = clamped(terms, self.risk.clamp)
         if prepared.weight != 1.0:
-            risk = risk * prepared.weight
-            return risk, torch.cat([parts.detach(), parts.new_tensor([prepared.weight])])
-        return risk, torch.cat([parts.detach(), self._full_weight.to(parts.device)])
+            return value * prepared.weight, torch.cat([terms.detach(), terms.new_tensor([prepared.weight])])
+        return value, torch.cat([terms.detach(), self._full_weight.to(terms.device)])
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
-        names = PARTS[self.config.clamp_scope]
-        parts, weights = telemetry[:, :2], telemetry[:, 2]
+        names = RISK_TERMS[self.risk.clamp_scope]
+        terms, weights = telemetry[:, :2], telemetry[:, 2]
         return {
-            "parts": dict(zip(names, parts.mean(axis=0).tolist(), strict=True)),
-            "negative_rate": dict(zip(names, (parts < 0).mean(axis=0).tolist(), strict=True)),
+            "risk_terms": dict(zip(names, terms.mean(axis=0).tolist(), strict=True)),
+            "negative_rate": dict(zip(names, (terms < 0).mean(axis=0).tolist(), strict=True)),
             "downweighted": int((weights < 1).sum()),
         }
 
-    def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
+    def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
+        from ntmp_cli.learning.risk import unbiased_risk
+
         if self._weighted:  # held-out instances have no weights, and without them another prior
             return None
-        risk = unbiased_risk(
-            heldout.tuple_scores,
-            heldout.sizes,
-            heldout.counts,
-            heldout.unlabeled_scores,
-            self.config.prior,
-            self.config.loss,
-            "stratified" if self._below is not None else self.config.mixing,
-            self.task.rate if self.config.mixing == "flat" else None,
+        value = unbiased_risk(
+            heldout,
+            self.prior,
+            self.risk.loss,
+            "stratified" if self._below is not None else self.risk.mixing,
+            self.task.rate if self.risk.mixing == "flat" else None,
         )
-        return None if risk is None else HeldoutRisk(risk)
+        return None if value is None else HeldoutRisk(value)
 
+    def _share_below(self) -> float | None:
+        """Share of batches from below π where `resample` must divide the sides; None where it need not, or cannot."""
+        strata = self.task.strata
+        near = abs(float(np.average([m / n for n, m, _ in strata], weights=[k for *_, k in strata])) - self.prior)
+        if self.risk.margin_policy != "resample" or self.risk.mixing != "pooled" or near >= self.risk.margin:
+            return None
+        return share_below(strata, self.prior)
 
-def _share_below(config: TrainConfig, task: Task) -> float | None:
-    """Share of batches from below π where `resample` must part the sides; None where it need not, or cannot."""
-    rates, tuples = [m / n for n, m, _ in task.strata], [k for _, _, k in task.strata]
-    near = abs(float(np.average(rates, weights=tuples)) - config.prior) < config.margin
-    asked = config.margin_policy == "resample" and config.mixing == "pooled"
-    return share_below(task.strata, config.prior) if asked and near else None
-
-
-def _require_identifiable(config: TrainConfig, task: Task) -> None:
-    """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
-    rates = [m / n for n, m, _ in task.strata]
-    tuples = [k for _, _, k in task.strata]
-    if config.mixing in ("pooled", "flat"):
-        mean = task.rate if config.mixing == "flat" else float(np.average(rates, weights=tuples))
-        gap = abs(mean - config.prior)
-        what = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {config.prior:.6g}"
-        hint = "Use --method ure --mixing stratified if the tuples have several rates, or another prior."
-    else:
-        sizes = [n * k for n, _, k in task.strata]
-        gap = effective_gap([*sizes, task.unlabeled], [*rates, config.prior])
-        what = f"every tuple's rate equals the prior π = {config.prior:.6g} (effective gap √D/S₀ = 0)"
-        hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
-    if gap < NO_GAP:
-        raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)
+    def _require_identifiable(self) -> None:
+        """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
+        task, mixing = self.task, self.risk.mixing
+        rates = [m / n for n, m, _ in task.strata]
+        if mixing in ("pooled", "flat"):
+            tuples = [k for *_, k in task.strata]
+            mean = task.rate if mixing == "flat" else float(np.average(rates, weights=tuples))
+            gap = abs(mean - self.prior)
+            what = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {self.prior:.6g}"
+            hint = "Use --method ure --mixing stratified if the tuples have several rates, or another prior."
+        else:
+            sizes = [n * k for n, _, k in task.strata]
+            gap = effective_gap([*sizes, task.unlabeled], [*rates, self.prior])
+            what = f"every tuple's rate equals the prior π = {self.prior:.6g} (effective gap √D/S₀ = 0)"
+            hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
+        if gap < NO_GAP:
+            raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)

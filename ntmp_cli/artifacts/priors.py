@@ -1,0 +1,40 @@
+"""The class prior that a training uses, and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ntmp_cli.artifacts.layout import PRIOR
+from ntmp_cli.artifacts.manifest import Artifact, open_artifact
+from ntmp_cli.errors import ArtifactError
+
+PriorSource = Literal["given", "estimated"]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A class prior of the unlabeled pool; an estimated one carries the directory that it was read from."""
+
+    value: float
+    source: PriorSource
+    estimate: Artifact | None = None
+
+
+def estimated_prior(path: Path, tuples: Artifact) -> Prior:
+    """The value of a prior directory, refused if it was estimated on other tuples."""
+    estimate = open_artifact(path, "prior")
+    (about,) = estimate.manifest.inputs
+    if about["sha256"] != tuples.sha256:
+        raise ArtifactError(
+            f"{path}: was estimated on other tuples than {tuples.path}",
+            hint="Run `ntmp estimate-prior` on the tuples that you train on, or give --prior.",
+        )
+    return Prior(float(read_prior(estimate)["prior"]), "estimated", estimate)
+
+
+def read_prior(estimate: Artifact) -> dict[str, Any]:
+    """Every estimate of a prior directory."""
+    content: dict[str, Any] = estimate.read_json(PRIOR)
+    return content

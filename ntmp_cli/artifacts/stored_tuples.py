@@ -1,0 +1,97 @@
+"""A tuples directory as a source of training data: what a training may read of it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.artifacts.layout import TEST_INSTANCES
+from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.shards import (
+    read_instance_range,
+    read_instances,
+    read_offsets,
+    read_tuple_shard,
+    tuple_shard_names,
+    unlabeled_shard_names,
+)
+from ntmp_cli.errors import ArtifactError
+from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
+
+
+@dataclass
+class StoredTuples:
+    """The training, held-out and test instances of a tuples or features directory; what is small is read once."""
+
+    artifact: Artifact
+
+    @property
+    def name(self) -> str:
+        return str(self.artifact.path)
+
+    @property
+    def task(self) -> Task:
+        """Strata and sizes from the manifest, before any shard is opened."""
+        strata = [(row["n"], row["m"], row["tuples"]) for row in self.artifact.summary["strata"]["train"]]
+        return Task(strata, self.artifact.summary["unlabeled"]["train"])
+
+    @property
+    def instance(self) -> InstanceFormat:
+        info = self.artifact.summary["instance"]
+        return InstanceFormat(
+            tuple(info["shape"]), np.dtype(info["dtype"]), info["scale"], info.get("standardised", False)
+        )
+
+    def tuple_shards(self) -> Sequence[tuple[str, int]]:
+        return self._shards("train/tuples-")
+
+    def unlabeled_shards(self) -> Sequence[tuple[str, int]]:
+        return self._shards("train/unlabeled-")
+
+    def _shards(self, prefix: str) -> list[tuple[str, int]]:
+        shards = []
+        for entry in self.artifact.entries(prefix):
+            if not entry.rows:
+                where = self.artifact.path / entry.path
+                raise ArtifactError(f"{where}: the manifest does not say how many rows it has")
+            shards.append((entry.path, entry.rows))
+        return shards
+
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+        block = read_tuple_shard(self.artifact, shard, start, stop)
+        return block.instances, np.diff(block.offsets), block.counts
+
+    def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
+        return read_instance_range(self.artifact, shard, start, stop)
+
+    def tuple_offsets(self, shard: str) -> Integers:
+        return read_offsets(self.artifact, shard)
+
+    def heldout(self) -> HeldoutData | None:
+        return self._heldout
+
+    @cached_property
+    def _heldout(self) -> HeldoutData | None:
+        tuples, unlabeled = (names(self.artifact, "heldout") for names in (tuple_shard_names, unlabeled_shard_names))
+        if not (tuples and unlabeled):
+            return None
+        blocks = [read_tuple_shard(self.artifact, name) for name in tuples]
+        return HeldoutData(
+            np.concatenate([block.instances for block in blocks]),
+            np.concatenate([np.diff(block.offsets) for block in blocks]),
+            np.concatenate([block.counts for block in blocks]),
+            np.concatenate([read_instances(self.artifact, name) for name in unlabeled]),
+        )
+
+    def test_instances(self) -> NDArray[np.generic]:
+        return self._test_instances
+
+    @cached_property
+    def _test_instances(self) -> NDArray[np.generic]:
+        if not self.artifact.has(TEST_INSTANCES):
+            return np.empty((0, *self.instance.shape), self.instance.dtype)
+        return read_instances(self.artifact, TEST_INSTANCES)

@@ -1,0 +1,71 @@
+"""What happens beside the plain loop of forward, loss, backward, step: two hooks, as in skorch or Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ntmp_cli.learning.averaging import WeightAverage
+from ntmp_cli.learning.batches import Batch
+from ntmp_cli.learning.method import HeldoutScores
+from ntmp_cli.learning.models import Scorer
+from ntmp_cli.learning.processes import OneProcess
+
+
+@dataclass
+class Networks:
+    """What is trained: the network, the average of its weights, and their optimiser."""
+
+    model: Scorer
+    average: WeightAverage
+    optimizer: torch.optim.Optimizer
+
+
+@dataclass
+class Step:
+    """One step before its forward pass. `batch` is the composition over all ranks, `x` this rank's instances."""
+
+    epoch: int
+    number: int
+    progress: float
+    batch: Batch
+    tuple_instances: int
+    x: Tensor
+    prepared: Any
+    networks: Networks
+    processes: OneProcess
+
+
+@dataclass
+class EpochEnd:
+    """An epoch after its last step, before it is judged. `fields` go into the history."""
+
+    networks: Networks
+    processes: OneProcess
+    fields: dict[str, Any]
+    score_heldout: Callable[[], HeldoutScores | None] = field(repr=False)
+    score_orientation: Callable[[], HeldoutScores | None] = field(repr=False)
+
+    @cached_property
+    def heldout(self) -> HeldoutScores | None:
+        """Held-out data as the averaged network scores them now; None on other ranks than the first."""
+        return self.score_heldout()
+
+    def network_changed(self) -> None:
+        """Score held-out data again when they are asked for next."""
+        self.__dict__.pop("heldout", None)
+
+
+class Callback:
+    """Base of the objects that a method has the loop call."""
+
+    def on_step(self, step: Step) -> None:
+        """Before the forward pass: may change what the network sees and what the loss is told."""
+
+    def on_epoch(self, end: EpochEnd) -> None:
+        """After the last step of an epoch: may change the network."""

@@ -1,0 +1,207 @@
+"""Scores of tuples and of U by models that were not trained on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ntmp_cli.config import EstimatePriorConfig, TrainConfig
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
+from ntmp_cli.learning.discriminant import Moments, fit
+from ntmp_cli.learning.fitting import fit_data
+from ntmp_cli.learning.groups import rate_shift, usable_rate
+from ntmp_cli.learning.loop import Environment, Watcher
+from ntmp_cli.learning.method import GradientMethod, methods
+from ntmp_cli.learning.models import build_scorer, predict
+from ntmp_cli.learning.trainer import Training, train_scorer
+from ntmp_cli.learning.training_data import Batching, input_normalisation, training_shares
+from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.tuple_source import HeldoutData, Task, TupleSource
+
+log = logging.getLogger(__name__)
+
+Watching = Callable[[int], AbstractContextManager[Watcher | None]]
+# Raw instances to scores.
+Score = Callable[[NDArray[np.generic]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Where networks are trained, and who watches each of them."""
+
+    device: torch.device
+    watching: Watching = lambda epochs: nullcontext()
+
+    def network(self, config: TrainConfig, source: TupleSource, data: TrainingData, number: int) -> Score:
+        """The network that these data train; fold `number` has initial weights of its own."""
+        with self.watching(config.epochs) as watcher:
+            environment = Environment(self.device, watcher=watcher)
+            trained = train_scorer(Training(config, source, [data], config.seed + number, environment=environment))
+        return partial(predict, trained.scorer)
+
+
+def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: CrossFit) -> list[ScoredTuples]:
+    """Tuples and U scored by models of other tuples that know nothing of the prior: held-out tuples, or by folds."""
+    task, heldout = source.task, source.heldout()
+    settings = score_model(config, task)
+
+    def fitted(data: TrainingData, number: int) -> Score:
+        if config.score == "discriminant":
+            return _closed_form(source, data)
+        if config.warmup == "discriminant":
+            data = _with_targets(data, _closed_form(source, data))
+        return how.network(settings, source, data, number)
+
+    batching = Batching(_batch_size(settings))
+    if heldout is not None and config.folds is None:
+        (data,) = training_shares(source, settings, 1, batching)
+        return [_score_heldout(data, heldout, fitted(data, 0), config.count_noise)]
+    folds = training_shares(source, settings, config.folds or 2, batching)
+    if repeated := repeated_share(folds):
+        log.warning(
+            "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
+            100 * repeated,
+        )
+    return [_score_fold(fold, fitted(rest, at), config.count_noise) for at, fold, rest in _each_with_others(folds)]
+
+
+def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
+    """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
+    shares = training_shares(source, config, folds, Batching(_batch_size(config)))
+    shift = rate_shift(config.known_prior(), source.task.rate)
+    noise: float = getattr(config.settings, "count_noise", 0.0)
+    scored = []
+    for number, fold, rest in _each_with_others(shares):
+        scores = _score_fold(fold, how.network(config, source, rest, number), noise)
+        scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
+    return scored
+
+
+def score_model(config: EstimatePriorConfig, task: Task) -> TrainConfig:
+    """The training of estimate-prior's score model."""
+    shared = {
+        name: getattr(config, name)
+        for name in (
+            *("model", "encoder", "encoder_weights", "clip_model", "clip_weights"),
+            *("epochs", "batch_size", "lr", "count_noise", "memory_mb", "seed"),
+        )
+    }
+    return prior_free_training(task, **shared, warmup=config.warmup)
+
+
+def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
+    """The count likelihood alone, its scores left at the tuples' own rate, so that no prior is needed."""
+    fixed = {
+        # `count` orients by the counts; of tuples that are all half positive they tell nothing.
+        "method": "count-plain" if task.symmetric else "count",
+        "warmup": "none",
+        "self_training": 0.0,
+        "prior": usable_rate(task.rate),
+        "select": "last",
+        "trace_every": 0,
+    }
+    return TrainConfig.model_validate({**fixed, **settings})
+
+
+def repeated_share(folds: Sequence[TrainingData]) -> float:
+    """Share of the distinct tuple instances that occur in more than one fold, by 64-bit sums of their bytes."""
+    seen = [np.unique(np.concatenate([_digests(chunk.load()[0]) for chunk in fold.tuple_chunks])) for fold in folds]
+    _, uses = np.unique(np.concatenate(seen), return_counts=True)
+    return float((uses > 1).mean())
+
+
+def _digests(raw: NDArray[np.generic]) -> NDArray[np.uint64]:
+    flat = np.ascontiguousarray(raw).reshape(len(raw), -1).view(np.uint8)
+    factors = np.random.default_rng(0).integers(2**63, size=flat.shape[1], dtype=np.uint64)
+    digests: NDArray[np.uint64] = flat.astype(np.uint64) @ factors
+    return digests
+
+
+def _batch_size(config: TrainConfig) -> int:
+    kind = methods.get(config.method)
+    return kind.batch if issubclass(kind, GradientMethod) else 1024
+
+
+def _each_with_others(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:
+    """(number, fold, union of the other folds)."""
+    return [(at, fold, _union([other for other in folds if other is not fold])) for at, fold in enumerate(folds)]
+
+
+def _union(folds: Sequence[TrainingData]) -> TrainingData:
+    return replace(
+        folds[0],
+        tuple_chunks=[chunk for fold in folds for chunk in fold.tuple_chunks],
+        unlabeled_chunks=[chunk for fold in folds for chunk in fold.unlabeled_chunks],
+        part=0,
+        _everything=None,
+    )
+
+
+def _closed_form(source: TupleSource, data: TrainingData) -> Score:
+    """The linear discriminant from tuples alone: U, whose rate is to be estimated, is left out."""
+    factor, shift = input_normalisation(source, [data], "auto")
+    scorer = build_scorer("linear", source.instance.shape, factor, shift, 0)
+    moments: Moments | None = None
+    for x, sizes, counts in fit_data(data, scorer).tuples():
+        moments = moments or Moments(x.shape[1])
+        moments.add_tuples(x, sizes, counts)
+    assert moments is not None, "a fold holds tuples"
+    try:
+        discriminant = fit(moments, usable_rate(source.task.rate))
+    except (ZeroDivisionError, ValueError) as error:
+        raise NotIdentifiableError(
+            f"no class means can be told from these tuples: {error}",
+            hint="Use tuples with more than one member, or of several rates.",
+        ) from None
+    return lambda raw: discriminant.scores(scorer.inputs(torch.from_numpy(raw)).flatten(1).numpy())
+
+
+def _with_targets(data: TrainingData, score: Score) -> TrainingData:
+    """The same data with the closed form's probability of every instance, given its tuple's count."""
+
+    def inside(chunk: TupleChunk) -> NDArray[np.float32]:
+        raw, n, m = chunk.load()
+        return count_posterior(score(raw), CountObservations(n, m)).astype(np.float32)
+
+    def outside(chunk: UnlabeledChunk) -> NDArray[np.float32]:
+        probabilities: NDArray[np.float32] = expit(score(chunk.load())).astype(np.float32)
+        return probabilities
+
+    return replace(
+        data,
+        tuple_chunks=[replace(chunk, targets=partial(inside, chunk)) for chunk in data.tuple_chunks],
+        unlabeled_chunks=[replace(chunk, targets=partial(outside, chunk)) for chunk in data.unlabeled_chunks],
+    )
+
+
+def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise: float) -> ScoredTuples:
+    """Held-out tuples and all of U, of which no model is told anything but the means that BatchNorm takes."""
+    unlabeled = [score(chunk.load()) for chunk in data.unlabeled_chunks] + [score(heldout.unlabeled)]
+    return ScoredTuples(_joined([score(heldout.tuples)]), heldout.sizes, heldout.counts, _joined(unlabeled), noise)
+
+
+def _score_fold(fold: TrainingData, score: Score, noise: float) -> ScoredTuples:
+    scores, sizes, counts = [], [], []
+    for chunk in fold.tuple_chunks:
+        raw, n, m = chunk.load()
+        scores.append(score(raw))
+        sizes.append(n)
+        counts.append(m)
+    unlabeled = [score(chunk.load()) for chunk in fold.unlabeled_chunks]
+    return ScoredTuples(_joined(scores), np.concatenate(sizes), np.concatenate(counts), _joined(unlabeled), noise)
+
+
+def _joined(scores: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate(scores).astype(np.float64)

@@ -1,0 +1,46 @@
+"""Self-training: the network learns the averaged network's pseudo-labels of unlabeled instances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ntmp_cli.learning.callbacks import Callback, Step
+from ntmp_cli.learning.masking import apply_mask, sample_mask
+from ntmp_cli.randomness import stream
+
+# Fraction of training from which on features are masked: until then the warm-up risk has weight, and it lives on what
+# tells U from tuples, which masking would do too.
+MASK_FROM = 0.5
+
+
+def pseudo_label_weight(progress: float) -> float:
+    """0 until a fifth of training, so that the orientation is settled first; rising to 1 at half of it."""
+    return min(1.0, max(0.0, (progress - 0.2) / 0.3))
+
+
+class SelfTraining(Callback):
+    """Gives the loss the teacher's scores of U at every `every`-th step, and masks features of U for the student."""
+
+    def __init__(self, weight: float, mask_rate: float, seed: int, every: int) -> None:
+        self.weight, self.mask_rate, self.seed, self.every = weight, mask_rate, seed, every
+
+    def on_step(self, step: Step) -> None:
+        weight = self.weight * pseudo_label_weight(step.progress)
+        if step.number % self.every or not weight:
+            return
+        # Without averaging the network's own scores are the pseudo-labels; the loss has them.
+        step.prepared = replace(step.prepared, pseudo_label_weight=weight)
+        average = step.networks.average
+        if not average.decay:
+            return
+        skipped = step.tuple_instances
+        scores = average.scores(step.x[skipped:])
+        # Tuple instances have no pseudo-labels; zeros keep the rows in place.
+        teacher = torch.cat([scores.new_zeros(skipped), scores])
+        step.prepared = replace(step.prepared, teacher=step.processes.gather(teacher))
+        if self.mask_rate and step.progress >= MASK_FROM:
+            rng = stream(self.seed, "hidden", step.epoch, step.number)
+            mask = sample_mask((step.batch.unlabeled, *step.x.shape[1:]), self.mask_rate, rng)
+            step.x = apply_mask(step.x, step.processes.own_unlabeled(mask), step.networks.model.blank)

@@ -1,0 +1,118 @@
+"""One entry point for every training: of the train stage, of cross-fitting, of `NTMPClassifier`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.batches import TrainingData
+from ntmp_cli.learning.closed_form import discriminant_targets, prior_weights
+from ntmp_cli.learning.fitting import fit_data
+from ntmp_cli.learning.loop import Environment, EpochRecord, Job, Outcome, score_heldout, snapshot, train_epochs
+from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
+from ntmp_cli.learning.models import Scorer, build_scorer, predict
+from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.training_data import (
+    Batching,
+    InstanceTargets,
+    input_normalisation,
+    orientation_sample,
+    training_shares,
+)
+from ntmp_cli.tuple_source import TupleSource
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained on what: a fold instead of the whole source where `data` is given."""
+
+    config: TrainConfig
+    source: TupleSource
+    data: Sequence[TrainingData] | None = None
+    init_seed: int | None = None
+    """Seed of the initial weights, where it is not the config's."""
+    true_labels: Callable[[Method], InstanceTargets] | None = None
+    """Labels of the training instances, for oracles alone."""
+    environment: Environment = field(default_factory=Environment)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A scorer and how it came about."""
+
+    method: Method
+    scorer: Scorer
+    outcome: Outcome
+    batch_size: int | None = None
+
+
+def train_scorer(training: Training) -> Trained:
+    """Train the configured method; the scorer has the weights of the selected epoch."""
+    method = methods.get(training.config.method)(training.config, training.source.task)
+    if isinstance(method, FittedMethod):
+        return _fit(method, training)
+    assert isinstance(method, GradientMethod), "a method is trained or fitted"
+    job = _assemble(method, training)
+    outcome, watcher = Outcome(), training.environment.watcher
+    for record in train_epochs(job, outcome):
+        if watcher:
+            watcher.epoch(record)
+    job.model.load_state_dict(outcome.weights)
+    return Trained(method, job.model, outcome, job.data.batch_size)
+
+
+def _assemble(method: GradientMethod, training: Training) -> Job:
+    config, source, processes = training.config, training.source, training.environment.processes
+    batching = Batching(method.batch, _targets(method, training), method.dealing())
+    data = training.data or training_shares(source, config, config.ranks or 1, batching)
+    model = _scorer(method, training, data)
+    first = processes.rank == 0  # scores for all ranks
+    heldout = source.heldout() if first else None
+    test = source.test_instances() if first and config.trace_every else np.empty(0)
+    orientation = (heldout or orientation_sample(data[0])) if first else None
+    local = [processes.rank] if processes.size > 1 else []
+    return Job(config, method, model, PartedData(data, local), heldout, test, orientation, training.environment)
+
+
+def _targets(method: GradientMethod, training: Training) -> InstanceTargets | None:
+    wanted = method.targets()
+    if wanted == "labels":
+        if training.true_labels is None or not method.is_oracle:
+            raise UsageError(
+                f"method {training.config.method} learns from true labels, which these data do not have",
+                hint="It is an upper bound for simulated tuples; use the method count on real ones.",
+            )
+        return training.true_labels(method)
+    if wanted == "weights":
+        return prior_weights(training.config, training.source)
+    return discriminant_targets(training.config, training.source) if wanted == "discriminant" else None
+
+
+def _scorer(method: Method, training: Training, data: Sequence[TrainingData]) -> Scorer:
+    config, source = training.config, training.source
+    seed = config.seed if training.init_seed is None else training.init_seed
+    factor, shift = input_normalisation(source, data, config.normalize if method.normalises else "none")
+    return build_scorer(method.network, source.instance.shape, factor, shift, seed)
+
+
+def _fit(method: FittedMethod, training: Training) -> Trained:
+    """The scorer of a method without epochs, recorded as if it had one."""
+    started = time.perf_counter()
+    config, source = training.config, training.source
+    if (config.ranks or 1) > 1:
+        raise UsageError(f"method {config.method} is computed at once, in one process")
+    data = training.data or training_shares(source, config)
+    scorer = _scorer(method, training, data)
+    fit = method.fit(fit_data(data[0], scorer))
+    scorer.set_line(fit.weight, fit.bias)
+    heldout, test = source.heldout(), source.test_instances()
+    risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
+    fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
+    instances = source.task.instances + source.task.unlabeled
+    record = EpochRecord(1, fields, predict(scorer, test), time.perf_counter() - started, instances)
+    return Trained(method, scorer, Outcome([record], 1, weights=snapshot(scorer)))

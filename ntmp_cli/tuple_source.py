@@ -1,0 +1,135 @@
+"""Counted tuples and an unlabeled pool as training sees them, on disk or in memory: no labels, and no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is known about the data before training: strata (n, m, tuples) and the size of U."""
+
+    strata: Sequence[tuple[int, int, int]]
+    unlabeled: int
+
+    @property
+    def instances(self) -> int:
+        return sum(n * k for n, _, k in self.strata)
+
+    @property
+    def rate(self) -> float:
+        """Share of positives among all tuple instances, Σm/Σn."""
+        return sum(m * k for _, m, k in self.strata) / self.instances
+
+    @property
+    def symmetric(self) -> bool:
+        """n = 2m in every stratum: the counts do not tell the classes apart."""
+        return all(n == 2 * m for n, m, _ in self.strata)
+
+
+@dataclass(frozen=True)
+class HeldoutData:
+    """Raw held-out tuples and unlabeled instances, without labels."""
+
+    tuples: NDArray[np.generic]
+    sizes: Integers
+    counts: Integers
+    unlabeled: NDArray[np.generic]
+
+
+class InstanceFormat(NamedTuple):
+    """What an instance is: a network sees `raw / scale`, standardised unless it has been already."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    scale: float = 1.0
+    standardised: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+class TupleSource(Protocol):
+    """Training tuples and U in named shards, of which any range of rows can be read."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def instance(self) -> InstanceFormat: ...
+
+    def tuple_shards(self) -> Sequence[tuple[str, int]]:
+        """Name and number of tuples of every shard."""
+
+    def unlabeled_shards(self) -> Sequence[tuple[str, int]]:
+        """Name and number of instances of every shard."""
+
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+        """Instances of the tuples start:stop in a row, their sizes and recorded counts."""
+
+    def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]: ...
+
+    def tuple_offsets(self, shard: str) -> Integers:
+        """Where the tuples of a shard begin and end among its instances."""
+
+    def heldout(self) -> HeldoutData | None:
+        """What was set aside; None where nothing was."""
+
+    def test_instances(self) -> NDArray[np.generic]:
+        """Instances whose scores are kept; may be empty."""
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Tuples and U in memory: instances of all tuples in a row, sizes, counts, unlabeled instances."""
+
+    tuples: NDArray[np.float32]
+    sizes: Integers
+    counts: Integers
+    unlabeled: NDArray[np.float32]
+    heldout_data: HeldoutData | None = None
+    name: str = "the arrays"
+
+    @property
+    def task(self) -> Task:
+        pairs, numbers = np.unique(np.stack([self.sizes, self.counts]), axis=1, return_counts=True)
+        strata = [(int(n), int(m), int(k)) for n, m, k in zip(*pairs, numbers, strict=True)]
+        return Task(strata, len(self.unlabeled))
+
+    @property
+    def instance(self) -> InstanceFormat:
+        return InstanceFormat(self.tuples.shape[1:], self.tuples.dtype)
+
+    def tuple_shards(self) -> Sequence[tuple[str, int]]:
+        return [("tuples", len(self.sizes))]
+
+    def unlabeled_shards(self) -> Sequence[tuple[str, int]]:
+        return [("unlabeled", len(self.unlabeled))]
+
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+        offsets = self.tuple_offsets(shard)
+        return self.tuples[offsets[start] : offsets[stop]], self.sizes[start:stop], self.counts[start:stop]
+
+    def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
+        return self.unlabeled[start:stop]
+
+    def tuple_offsets(self, shard: str) -> Integers:
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    def heldout(self) -> HeldoutData | None:
+        return self.heldout_data
+
+    def test_instances(self) -> NDArray[np.generic]:
+        return self.tuples[:0]
