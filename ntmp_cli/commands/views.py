@@ -236,8 +236,12 @@ def _print_table(console: Console, table: Table) -> None:
     console.print(table)
 
 
-def _table(*headers: str) -> Table:
-    return Table(*headers, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+def _table(*names: str) -> Table:
+    """A table whose first columns are names: folded where they are too long, never cut."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
