@@ -2,30 +2,50 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# The package alone is enough to use it; what tests need is added when they are first asked for.
+PACKAGE := $(VENV)/.package
+DEV := $(VENV)/.dev
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
+# `make test THREADS=8` computes with other threads, `make test-order SEED=1` repeats an order.
+THREADS ?= 1
+SEED := $(or $(SEED),$(shell date +%s))
+PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test test-slow test-random test-order check bench docs clean
 
-$(READY): pyproject.toml
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(INSTALL) .
 	touch $@
 
-demo: $(READY)  ## the whole pipeline on built-in data
+$(DEV): $(PACKAGE)
+	$(INSTALL) '.[dev]'
+	touch $@
+
+demo: $(PACKAGE)  ## the whole pipeline on built-in data
 	$(BIN)/ntmp run sample_configs/quickstart.yaml --out work/quickstart
 
-test: $(READY)  ## all tests, in two processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(DEV)  ## all tests but the slow ones, in two processes
+	$(PYTEST) -n 2 --dist loadfile -m "not slow"
 
-check: $(READY)  ## style and types
+test-slow: $(DEV)  ## a Ray cluster, trainings by torchrun
+	$(PYTEST) -m slow
+
+test-random: $(DEV)  ## Hypothesis with new examples; `make test` repeats the same ones
+	$(PYTEST) -n 2 -m "hypothesis and not slow" --hypothesis-profile=random
+
+test-order: $(DEV)  ## the tests of `make test` in another order
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" --random-order-bucket=global --random-order-seed=$(SEED)
+
+check: $(DEV)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## ratios against the bare limit; run it on an idle machine
+bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 	$(BIN)/python -m benchmarks
 
-docs: $(READY)  ## write the command reference from --help
+docs: $(PACKAGE)  ## write the command reference from --help
 	$(BIN)/python docs/write_commands.py
 
 clean:

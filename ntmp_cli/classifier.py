@@ -137,7 +137,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """By a network that is told nothing of the prior, on tuples that it never saw."""
         scorer, _ = _trained(self._config(seed, **prior_free_settings(data.task)), data)
         held = data.heldout or data.training
-        inside, outside = (predict(scorer, torch.from_numpy(each)).astype(np.float64) for each in (held.x, data.pool))
+        inside, outside = (predict(scorer, torch.from_numpy(each)) for each in (held.x, data.pool))
         scored = ScoredTuples(inside, held.sizes, held.counts, outside, self.count_noise)
         found = estimate_priors([scored], np.random.default_rng(seed), resamples=1).estimates[DEFAULT].value
         if found is None:
@@ -148,7 +148,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if data.heldout is None or len(data.heldout.sizes) < FEWEST_TUPLES:
             return 1.0
         held = data.heldout
-        z = predict(self._scorer, torch.from_numpy(held.x)).astype(np.float64)
+        z = predict(self._scorer, torch.from_numpy(held.x))
         shift = rate_shift(self.prior_, data.task.rate)
         found = temperature_by_counts(z, held.sizes, held.counts, shift, self.count_noise)
         return found.value if found.fit == "fitted" else 1.0
@@ -165,7 +165,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrated log-odds of the positive class at `prior_`."""
         check_is_fitted(self, "classes_")
         x = validate_data(self, X, dtype=np.float32, reset=False)
-        scores: Floats = predict(self._scorer, torch.from_numpy(np.ascontiguousarray(x))).astype(np.float64)
+        scores = predict(self._scorer, torch.from_numpy(np.ascontiguousarray(x)))
         return scores / self.temperature_
 
     def predict_proba(self, X: ArrayLike) -> Floats:

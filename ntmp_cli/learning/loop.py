@@ -69,7 +69,7 @@ class EpochRecord:
 
     epoch: int
     fields: Mapping[str, Any]
-    test_scores: NDArray[np.float32] | None
+    test_scores: NDArray[np.float64] | None
     seconds: float
     instances: int
 
@@ -279,7 +279,7 @@ def score_heldout(model: nn.Module, data: HeldoutData) -> Heldout:
     return Heldout(predict(model, data.tuples), data.sizes, data.counts, predict(model, data.unlabeled))
 
 
-def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float32] | None:
+def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None:
     every = job.config.trace_every
     return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.epochs) else None
 

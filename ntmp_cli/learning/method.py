@@ -52,10 +52,10 @@ class Task:
 class Heldout:
     """Scores of held-out tuples and unlabeled instances, with what is recorded of the tuples."""
 
-    tuple_scores: NDArray[np.float32]
+    tuple_scores: NDArray[np.float64]
     sizes: NDArray[np.int64]
     counts: NDArray[np.int64]
-    unlabeled_scores: NDArray[np.float32]
+    unlabeled_scores: NDArray[np.float64]
 
 
 class HeldoutRisk(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from math import prod
 
@@ -111,6 +112,12 @@ class Scorer(nn.Module):
         scores: Tensor = self.network(x).squeeze(-1)
         return scores
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the network is one linear layer."""
+        layers = [layer for layer in self.network.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
+        return len(layers) == 1 and isinstance(layers[0], nn.Linear)
+
     def mirror(self, centre: float) -> list[Tensor]:
         """Exchange the classes, score → 2·centre − score, in the last layer; returns what was negated."""
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
@@ -177,16 +184,22 @@ def normalisation(
     return factor.reshape(view).astype(np.float32), (centre * factor).reshape(view).astype(np.float32)
 
 
-def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float32]:
-    """Scores in evaluation mode, in batches; leaves the model's mode as it was."""
+def predict(model: nn.Module, raw: Tensor, batch: int = 512) -> NDArray[np.float64]:
+    """Scores in evaluation mode, in batches; leaves the model's mode as it was.
+
+    A linear scorer computes in double precision: a long sum in single precision depends on the rows beside it, by how
+    the processor groups its terms.
+    """
     if not len(raw):
-        return np.empty(0, dtype=np.float32)
+        return np.empty(0)
+    if isinstance(model, Scorer) and model.is_linear:
+        model = deepcopy(model).to("cpu", torch.float64)  # not every accelerator knows double precision
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            parts = [model(piece.to(device)).cpu() for piece in torch.split(raw, batch)]
+            parts = [model(piece.to(device)).cpu().double() for piece in torch.split(raw, batch)]
     finally:
         model.train(was_training)
     return torch.cat(parts).numpy()

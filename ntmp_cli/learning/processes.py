@@ -8,6 +8,7 @@ over processes is the gradient of one process with the whole batch. BatchNorm's 
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,6 +124,9 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
     if number_of_processes() == 1:
         yield OneProcess()
         return
+    # DistributedDataParallel imports this module, whose default arguments keep the group of that moment for ever. The
+    # threads of a group that is never freed abort the process when the interpreter ends. Imported now, they keep None.
+    importlib.import_module("torch.distributed.nn.functional")
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -134,6 +138,9 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
         ) from None
     try:
         yield ManyProcesses()
+        # No process leaves while another still talks to it. After an error there is no barrier: the other processes may
+        # wait in another call, which ends as soon as this process closes its connections.
+        dist.barrier(device_ids=[device.index] if device.type == "cuda" else None)
     except RuntimeError as error:
         if not any(sign in str(error) for sign in LOST):
             raise

@@ -20,6 +20,9 @@ from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig, TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.data.own.grouping import NONE, counts_of_tuples
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.own.problems import Problems
@@ -27,7 +30,6 @@ from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.own.sources import open_new_rows
 from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import ArtifactError, DataError
-from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
@@ -158,7 +160,7 @@ class _Scoring:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return predict(self._model, torch.from_numpy(instances), self._batch).astype(np.float64)
+        return predict(self._model, torch.from_numpy(instances), self._batch)
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""
@@ -212,12 +214,9 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        posterior[tuples.rows] = count_posterior(
-            torch.from_numpy(scoring.log_odds(scores[tuples.rows])),
-            torch.from_numpy(np.diff(tuples.offsets)),
-            torch.from_numpy(tuples.counts),
-            run.manifest.config["count_noise"],
-        ).numpy()
+        law = count_noise(run.manifest.config["count_noise"])
+        observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
+        posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
     if (codes == NONE).any():
         log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
     start = 0

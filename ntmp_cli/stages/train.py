@@ -295,16 +295,16 @@ def _warn_of_unused(config: TrainConfig, method: Method) -> None:
 
 
 def _scores(model: Scorer, test: Tensor, heldout: HeldoutData | None, outcome: Outcome) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"test": predict(model, test)}
+    arrays: dict[str, NDArray[Any]] = {"test": predict(model, test).astype(np.float32)}
     traced = [(record.epoch, record.test_scores) for record in outcome.records if record.test_scores is not None]
     arrays["trace_epochs"] = np.array([epoch for epoch, _ in traced], dtype=np.int64)
     arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), len(test))
     if heldout is not None:
         scored = score_heldout(model, heldout)
-        arrays["heldout_tuples"] = scored.tuple_scores
+        arrays["heldout_tuples"] = scored.tuple_scores.astype(np.float32)
         arrays["heldout_sizes"] = scored.sizes
         arrays["heldout_counts"] = scored.counts
-        arrays["heldout_unlabeled"] = scored.unlabeled_scores
+        arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
     return arrays
 
 

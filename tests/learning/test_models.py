@@ -206,3 +206,16 @@ def test_predictions_are_those_of_evaluation_mode_in_any_batch_size() -> None:
 
 def test_predicting_nothing_gives_nothing() -> None:
     assert predict(scorer("linear", VECTOR), raw(VECTOR, 0)).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_a_linear_score_does_not_depend_on_the_rows_beside_it(dtype: torch.dtype) -> None:
+    shape = (3, 40, 40)
+    model = build_scorer("linear", shape, *normalisation(shape, np.full(3, 0.5), np.full(3, 0.3)), 0)
+    x = (raw(shape, 300).abs() * 100).to(dtype)
+    weight = model.network.state_dict()["1.weight"].numpy()[0].astype(np.float64)
+    inputs = x.numpy() * model.factor.numpy().astype(np.float64) - model.shift.numpy().astype(np.float64)
+    expected = inputs.reshape(300, -1) @ weight + float(model.network.state_dict()["1.bias"])
+    for batch in (1, 7, 64, 4096):
+        assert np.allclose(predict(model, x, batch), expected, rtol=1e-12, atol=1e-12)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}  # the scorer itself is left as it was

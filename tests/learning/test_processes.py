@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import NtmpError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.method import GradientMethod, Task, methods
 from ntmp_cli.learning.models import build_network
@@ -56,37 +59,91 @@ def gradient(processes: OneProcess, batch: Batch, settings: dict[str, Any]) -> d
     return {"loss": loss.detach()[None], **found, **dict(network.named_buffers())}
 
 
-def work(rank: int, port: int, out: str) -> None:
+def join_group(rank: int, port: int) -> None:
+    """The environment that torchrun gives to one of two processes; the store is that of the test."""
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def spawn(work: Callable[..., None], *arguments: Any) -> None:
+    """Two processes whose store has chosen its port itself."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    mp.spawn(work, args=(store.port, *arguments), nprocs=2)
+
+
+def threads() -> list[str]:
+    return sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
+
+
+def compute(rank: int, port: int, out: str) -> None:
+    join_group(rank, port)
+    before = threads()
     with process_group(torch.device("cpu")) as processes:
         found = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
         stop = processes.whole(shares()[rank], rank == 1)[1]
         said = processes.agree(f"I am {rank}")
-    if rank == 0:
-        torch.save({"found": found, "stop": stop, "said": said}, out)
+    ended = {"threads before": before, "threads after": threads(), "initialised": dist.is_initialized()}
+    torch.save({"found": found, "stop": stop, "said": said, **ended}, f"{out}/{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What two processes found, of all settings: they start but once."""
-    out = tmp_path_factory.mktemp("processes") / "out.pt"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(work, args=(port, str(out)), nprocs=2)
-    return torch.load(out, weights_only=True)
+    out = tmp_path_factory.mktemp("processes")
+    spawn(compute, str(out))
+    return [torch.load(out / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 def test_two_processes_agree(told: Any) -> None:
-    assert (told["stop"], told["said"]) == (True, "I am 0")
-    assert not dist.is_initialized()
+    assert [(each["stop"], each["said"]) for each in told] == [(True, "I am 0")] * 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
+def test_nothing_of_the_group_outlives_it(told: Any) -> None:
+    """A thread of the group that lives until the interpreter ends aborts the process: exit code 134 after the work."""
+    for each in told:
+        assert not each["initialised"]
+        assert each["threads after"] == each["threads before"]
+
+
+def leave(rank: int, port: int, folder: str) -> None:
+    join_group(rank, port)
+    with process_group(torch.device("cpu")) as processes:
+        processes.agree("begin")
+        if rank == 0:
+            time.sleep(0.5)  # time for the other process to leave too early
+            Path(folder, "last work").touch()
+    Path(folder, f"{rank} left").touch()
+    assert Path(folder, "last work").exists(), rank
+
+
+def test_no_process_leaves_before_all_are_done(tmp_path: Path) -> None:
+    spawn(leave, str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0 left", "1 left", "last work"]
+
+
+def fail(rank: int, port: int, folder: str, failing: int) -> None:
+    join_group(rank, port)
+    try:
+        with process_group(torch.device("cpu")) as processes:
+            processes.agree("begin")
+            if rank == failing:
+                raise UsageError("this rank fails")
+    except NtmpError as error:
+        Path(folder, str(rank)).write_text(str(error.message))
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_process_that_is_done_does_not_wait_for_one_that_failed(failing: int, tmp_path: Path) -> None:
+    spawn(fail, str(tmp_path), failing)
+    said = [(tmp_path / str(rank)).read_text() for rank in (failing, 1 - failing)]
+    assert said == ["this rank fails", "another process of this training failed; its message says why"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_gradient_of_two_processes_is_that_of_one(name: str, told: Any) -> None:
-    found, one = told["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
+    found, one = told[0]["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
     assert found.keys() == one.keys()
     for key, value in one.items():
         assert torch.allclose(found[key].double(), value.double(), rtol=1e-9, atol=1e-12), key

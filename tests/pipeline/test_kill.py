@@ -1,16 +1,14 @@
 """A killed stage leaves the old artefact, the new one, or none, whole in every case; a rerun cleans up.
 
-SIGKILL comes at seeded random moments of a process's life, and at chosen accesses to the file system,
-which the process itself counts, so that every step of publishing is met whatever the machine's speed.
+SIGKILL comes at seeded random and at chosen accesses to the file system, which the process itself counts, so that
+every step of publishing is met whatever the machine's speed.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,18 +18,18 @@ from ntmp_cli.artifacts import open_artifact
 
 KILLED = -signal.SIGKILL
 STAGES = ["make-tuples", "train"]
-TIMED = 10  # kills per stage, twenty in all
+KILLS = 10  # at random accesses, per stage
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A command, what it should publish, what lay there before, and how long its process lives."""
+    """A command, what it should publish, what lay there before, and its accesses to files with and without that."""
 
     arguments: tuple[object, ...]
     new: str
     old: Path
-    seconds: float
-    file_events: tuple[str, ...]
+    events_over_old: tuple[str, ...]
+    events: tuple[str, ...]
 
 
 def make_tuples(seed: int) -> tuple[object, ...]:
@@ -49,17 +47,19 @@ def stage(request, launcher, tuples, tmp_path_factory) -> Stage:
     folder = tmp_path_factory.mktemp(request.param)
     new, old = (make_tuples(seed) if request.param == "make-tuples" else train(tuples, seed) for seed in (0, 1))
     assert launcher.run(*old, "--out", folder / "old").code == 0
-    started = time.monotonic()
     assert launcher.run(*new, "--out", folder / "new").code == 0
-    seconds = time.monotonic() - started
-    log, watched = folder / "events", folder / "watched"
-    watched.mkdir()
-    shutil.copytree(folder / "old", watched / "out")
-    overwriting = (*new, "--if-exists", "overwrite", "--out", watched / "out")
-    logged = launcher.run(*overwriting, at_file_event=0, watch=str(watched), log=str(log))
-    assert logged.code == 0, logged.err
-    events = tuple(log.read_text().splitlines())
-    return Stage(new, open_artifact(folder / "new").sha256, folder / "old", seconds, events)
+
+    def events(out: Path) -> tuple[str, ...]:
+        log = out.parent.with_suffix(".events")
+        overwriting = (*new, "--if-exists", "overwrite", "--out", out)
+        logged = launcher.run(*overwriting, at_file_event=0, watch=str(out.parent), log=str(log))
+        assert logged.code == 0, logged.err
+        return tuple(log.read_text().splitlines())
+
+    shutil.copytree(folder / "old", folder / "over-old" / "out")
+    (folder / "fresh").mkdir()
+    counted = events(folder / "over-old" / "out"), events(folder / "fresh" / "out")
+    return Stage(new, open_artifact(folder / "new").sha256, folder / "old", *counted)
 
 
 def whole(out: Path) -> str | None:
@@ -83,28 +83,28 @@ def check_and_rerun(stage: Stage, out: Path, launcher, *, over_old: bool, resume
     return left
 
 
-@pytest.mark.parametrize("number", range(TIMED))
-def test_kill_at_a_random_moment(number, stage, launcher, tmp_path):
+@pytest.mark.parametrize("number", range(KILLS))
+def test_kill_at_a_random_access_to_the_file_system(number, stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]} {number}")
     out, over_old = tmp_path / "out", number % 2 == 1
     if over_old:
         shutil.copytree(stage.old, out)
-    # One moment in each of equal shares of the process's life.
-    moment = (number + rng.random()) / TIMED * stage.seconds
-    process = launcher.start(*stage.arguments, "--if-exists", "overwrite", "--out", out)
-    time.sleep(moment)
-    os.kill(process.pid, signal.SIGKILL)
-    # The last of them may come too late on a machine that has become faster.
-    assert process.wait().code in (KILLED, 0)
+    # One access in each of equal shares of the process's life.
+    events = len(stage.events_over_old if over_old else stage.events)
+    event = 1 + int((number + rng.random()) / KILLS * events)
+    ended = launcher.run(
+        *(*stage.arguments, "--if-exists", "overwrite", "--out", out), at_file_event=event, watch=str(tmp_path)
+    )
+    assert ended.code == KILLED
     check_and_rerun(stage, out, launcher, over_old=over_old, resume=number % 3 == 0)
 
 
-def test_kill_at_random_accesses_to_the_file_system(stage, launcher, tmp_path):
+def test_kill_around_the_exchange_of_old_and_new(stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]}")
     # Old and new are exchanged by renameat2, after the manifest and its flushing, before the old one is removed.
-    exchange = 1 + stage.file_events.index("ctypes.dlsym")
+    exchange = 1 + stage.events_over_old.index("ctypes.dlsym")
     publishing = range(exchange - 5, exchange + 4)
-    others = sorted(set(range(1, len(stage.file_events) + 1)) - set(publishing))
+    others = sorted(set(range(1, len(stage.events_over_old) + 1)) - set(publishing))
     found = set()
     for event in (*rng.sample(others, 4), *publishing):
         out = tmp_path / str(event) / "out"

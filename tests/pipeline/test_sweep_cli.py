@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -218,21 +217,16 @@ def test_without_ray_the_engine_says_what_to_install(ntmp, tmp_path, monkeypatch
     assert "pip install 'ntmp[ray]'" in ended.err
 
 
-def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, tmp_path):
+def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, waiting_training, tmp_path):
     """SIGTERM in mid-training: exit 130, its worker gone; a rerun ends as a training that was never stopped."""
     out = tmp_path / "s"
     words = ("sweep", "grid", *SMALL, "--set", "make_tuples.prior=0.5", "--set", "train.method=ure", "--seed", 0)
-    words += ("--vary", "train.epochs=[1,150]", "--resamples", 200, "--jobs", 1, "--out", out)
+    words += ("--vary", "train.epochs=[1,20]", "--resamples", 200, "--jobs", 1, "--out", out)
     command = [sys.executable, "-m", "ntmp_cli", *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
-        log = out / "logs" / "epochs=150,seed=0.log"
-        limit = time.monotonic() + 120
-        while not (log.exists() and "begins" in log.read_text()):
-            assert sweep.poll() is None
-            assert time.monotonic() < limit
-            time.sleep(0.01)
-        worker = int(log.read_text().split("process ")[1].split()[0])
-        time.sleep(0.2)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=waiting_training.environment
+    ) as sweep:
+        worker = waiting_training.process(sweep)
         sweep.send_signal(signal.SIGTERM)
         _, err = sweep.communicate()
     assert sweep.returncode == 130, err
@@ -240,13 +234,13 @@ def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, tmp_pa
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
     assert not (out / "results").exists()
-    assert (out / "cells" / ".epochs=150,seed=0.checkpoint" / "state.pt").exists()
+    assert (out / "cells" / ".epochs=20,seed=0.checkpoint" / "state.pt").exists()
     again = ntmp_done(*words, "--json").json
     assert (again["trained"], again["kept"]) == (1, 1)
-    assert sorted(path.name for path in (out / "cells").iterdir()) == ["epochs=1,seed=0", "epochs=150,seed=0"]
-    settings = ("--prior", 0.5, "--method", "ure", "--model", "linear", "--select", "last", "--epochs", 150)
+    assert sorted(path.name for path in (out / "cells").iterdir()) == ["epochs=1,seed=0", "epochs=20,seed=0"]
+    settings = ("--prior", 0.5, "--method", "ure", "--model", "linear", "--select", "last", "--epochs", 20)
     ntmp_done("train", "--tuples", out / "tuples" / "seed=0", *settings, "--out", tmp_path / "alone")
-    assert open_artifact(tmp_path / "alone").sha256 == open_artifact(out / "cells" / "epochs=150,seed=0").sha256
+    assert open_artifact(tmp_path / "alone").sha256 == open_artifact(out / "cells" / "epochs=20,seed=0").sha256
 
 
 def test_a_report_shows_the_figure_and_the_windows_of_a_sweep(swept, study, ntmp_done, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,16 +40,10 @@ def environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    command = [*launcher, *where, "-m", "ntmp_cli", *words]
+    # --standalone: the store of torchrun chooses its port itself.
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command = [*launcher, "--nproc-per-node", "2", "-m", "ntmp_cli", *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
 
 
@@ -65,6 +58,7 @@ def history(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

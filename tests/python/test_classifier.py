@@ -38,6 +38,16 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
+    """Scikit-learn's own check allows 1e-7, which is the last digit of single precision."""
+    rng = np.random.default_rng(0)
+    y = np.tile([1, 0], 100)
+    x = rng.normal(size=(200, 1000)) + y[:, None]
+    model = FromLabels(method="discriminant").fit(x, y)
+    alone = [model.decision_function(row[None])[0] for row in x[:20]]
+    assert np.allclose(model.decision_function(x)[:20], alone, rtol=1e-12, atol=1e-12)
+
+
 # --- learning ---------------------------------------------------------------------------------------
 
 

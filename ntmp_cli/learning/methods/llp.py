@@ -49,7 +49,7 @@ class _Proportions(GradientMethod):
 
     def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         """The mismatch of held-out tuples."""
-        p = torch.from_numpy(heldout.tuple_scores).double().sigmoid()
+        p = torch.from_numpy(heldout.tuple_scores).sigmoid()
         sizes, counts = torch.from_numpy(heldout.sizes), torch.from_numpy(heldout.counts)
         return HeldoutRisk(float(self.mismatch(tuple_means(p, sizes), counts.double() / sizes).mean()))
 

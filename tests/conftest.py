@@ -1,0 +1,44 @@
+"""How the suite runs: the same examples every time, and slow tests only where they are asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No limits of time in either profile: another machine, or a busy one, needs longer.
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same-examples", derandomize=True, database=None, **UNTIMED)
+settings.register_profile("random", print_blob=True, **UNTIMED)  # `make test-random`
+settings.load_profile("same-examples")
+
+
+@dataclass(frozen=True)
+class WaitingTraining:
+    """In processes with this environment one training waits at a step until it is signalled."""
+
+    file: Path
+    step: int = 12
+
+    @property
+    def environment(self) -> dict[str, str]:
+        hook = str(Path(__file__).with_name("waiting"))
+        path = os.pathsep.join(filter(None, [hook, os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "PYTHONPATH": path, "WAITING_FILE": str(self.file), "WAITING_STEP": str(self.step)}
+
+    def process(self, sweep: subprocess.Popen[str]) -> int:
+        """Wait until a training of the sweep waits; its process id."""
+        while not self.file.exists():
+            assert sweep.poll() is None, sweep.communicate()
+            time.sleep(0.01)
+        return int(self.file.read_text())
+
+
+@pytest.fixture(scope="module")
+def waiting_training(tmp_path_factory: pytest.TempPathFactory) -> WaitingTraining:
+    return WaitingTraining(tmp_path_factory.mktemp("waiting") / "process")

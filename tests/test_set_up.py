@@ -1,0 +1,60 @@
+"""What `make` installs: the package alone for the demo, versions that are known to work, the slow tests apart."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# The peers of the benchmarks are installed by those who run them.
+SET_UP = [*PROJECT["dependencies"], *(each for name, extra in EXTRAS.items() if name != "bench" for each in extra)]
+
+
+def canonical(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def constraints() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonical(name): version for name, version in pairs}
+
+
+def commands_of(target: str) -> str:
+    """What `make` would run on a fresh machine."""
+    command = ["make", "--dry-run", "--always-make", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("line", sorted(set(SET_UP)))
+def test_every_requirement_has_a_version_that_fulfils_it(line):
+    requirement = Requirement(line)
+    version = constraints()[canonical(requirement.name)]
+    assert requirement.specifier.contains(version)
+    assert "+" not in version  # a local version, as torch's +cpu, exists in few places
+
+
+def test_the_dev_extra_has_what_the_other_extras_have():
+    others = {each for name, extra in EXTRAS.items() if name not in ("dev", "bench") for each in extra}
+    assert others <= set(EXTRAS["dev"])
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_demo_installs_the_package_alone():
+    assert "[dev]" not in commands_of("demo")
+    assert "--constraint constraints.txt --editable ." in commands_of("demo")
+    assert "[dev]" in commands_of("test")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_two_test_targets_run_every_test_once():
+    assert '-m "not slow"' in commands_of("test")
+    assert commands_of("test-slow").rstrip().endswith("-m slow")
+    assert {"make check", "make test", "make test-slow"} <= set((ROOT / ".ci" / "run").read_text().splitlines())
