@@ -28,6 +28,9 @@ IfExists = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show all columns, intervals and tests, whatever the width of the terminal.")
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(

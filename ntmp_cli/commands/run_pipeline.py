@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.options import DataRoot, Json, Out
+from ntmp_cli.commands.options import DataRoot, Json, Out, Wide
 from ntmp_cli.commands.show import show
 from ntmp_cli.config import PipelineConfig
 from ntmp_cli.errors import UsageError
@@ -31,6 +31,7 @@ def command(
     data_root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto",
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Run a whole study from one file. Creates tuples, runs, evaluation and report below OUT.
@@ -42,6 +43,7 @@ def command(
     from ntmp_cli.commands.progress import watching
     from ntmp_cli.commands.views import pipeline_view
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
+    from ntmp_cli.stages.report import overview_of
 
     if number_of_processes() > 1:
         raise UsageError(
@@ -66,4 +68,5 @@ def command(
             for s in steps
         ],
     }
-    show(result, json, lambda console: pipeline_view(console, out, steps))
+    overview = overview_of(next(s.artifact for s in steps if s.artifact.kind == "evaluation"), wide=wide)
+    show(result, json, lambda console: pipeline_view(console, overview, out, steps, wide=wide), wide=wide)

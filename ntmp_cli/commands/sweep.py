@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ntmp_cli.commands.choices import engine_names, metric_names
-from ntmp_cli.commands.options import DataRoot, Json, with_config
+from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
@@ -69,6 +69,7 @@ class Running:
     data_root: DataRoot = None
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto"
+    wide: Wide = False
     json: Json = False
 
 
@@ -137,7 +138,12 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
     resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
     with watching_cells() as watch:
         sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
-    show(_facts(sweep, running.out), running.json, lambda console: sweep_view(console, sweep))
+    show(
+        _facts(sweep, running.out),
+        running.json,
+        lambda console: sweep_view(console, sweep, wide=running.wide),
+        wide=running.wide,
+    )
     if sweep.tally.failures:
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 
