@@ -17,6 +17,7 @@ from ntmp_cli.artifacts import (
     Artifact,
     Plan,
     Staging,
+    TuplesArtifact,
     describe_input,
     kept_output,
     open_artifact,
@@ -34,6 +35,8 @@ from ntmp_cli.artifacts.shards import (
     write_instances,
     write_tuple_shards,
 )
+from ntmp_cli.artifacts.summaries import FeaturesSummary
+from ntmp_cli.artifacts.summary_parts import InstanceSummary
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
 
@@ -44,7 +47,9 @@ ENCODER_SEED = 0
 BATCH = 256
 
 
-def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device) -> Artifact:
+def encode_tuples(
+    tuples: TuplesArtifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device
+) -> Artifact[FeaturesSummary]:
     """The features of a tuples directory, from `folder` if they lie there already."""
     weights = config.clip_weights if encoder == "clip" else config.encoder_weights
     settings = {
@@ -60,16 +65,15 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
 
 
 def _compute(
-    tuples: Artifact,
+    tuples: TuplesArtifact,
     encoder: str,
     weights: str | None,
     config: TrainConfig,
     out: Path,
     plan: Plan,
     device: torch.device,
-) -> Artifact:
-    shape = tuple(tuples.summary["instance"]["shape"])
-    scale = float(tuples.summary["instance"]["scale"])
+) -> Artifact[FeaturesSummary]:
+    shape, scale = tuples.summary.instance.shape, tuples.summary.instance.scale
     network = build_encoder(
         encoder,
         shape,
@@ -83,9 +87,10 @@ def _compute(
         _write(staging, tuples, network, scale, device)
         state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
         staging.add_bytes(ENCODER_WEIGHTS, save_safetensors(state))
-        info = {**tuples.summary, "instance": {"shape": [network.dim], "dtype": "float32", "scale": 1.0}}
-        staging.summary = {**info, "encoder": encoder}
-    return open_artifact(out)
+        instance = InstanceSummary(shape=(network.dim,), dtype="float32", scale=1.0, standardised=False, resize=None)
+        changed = {"instance": instance, "features": (), "test_labels": False, "encoder": encoder}
+        staging.summary = FeaturesSummary(**{**dict(tuples.summary), **changed})
+    return open_artifact(out, "features")
 
 
 def file_identity(name: str | None) -> str | None:
@@ -95,14 +100,14 @@ def file_identity(name: str | None) -> str | None:
     return name
 
 
-def _training_instances(tuples: Artifact) -> Iterator[NDArray[np.generic]]:
+def _training_instances(tuples: TuplesArtifact) -> Iterator[NDArray[np.generic]]:
     for name in tuple_shard_names(tuples, "train"):
         yield read_tuple_shard(tuples, name).instances
     for name in unlabeled_shard_names(tuples, "train"):
         yield read_instances(tuples, name)
 
 
-def _write(staging: Staging, tuples: Artifact, network: Encoder, scale: float, device: torch.device) -> None:
+def _write(staging: Staging, tuples: TuplesArtifact, network: Encoder, scale: float, device: torch.device) -> None:
     def features(raw: NDArray[np.generic]) -> NDArray[Any]:
         with torch.inference_mode():
             pieces = torch.split(torch.from_numpy(raw), BATCH)
