@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from ntmp_cli.stages.training_data import training_data
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.stages.training_data import training_data
 
 KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
 EPOCHS, STEPS = 5, 6
