@@ -57,7 +57,7 @@ def command(
 
     Example: ntmp train --tuples work/tuples --prior 0.5 --out work/run-count-0
 
-    Several processes share one training: torchrun --nproc-per-node 2 -m ntmp_cli train …
+    Several processes share one training: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
     """
     from ntmp_cli.artifacts.jsonlines import read_json_lines
     from ntmp_cli.artifacts.layout import HISTORY
