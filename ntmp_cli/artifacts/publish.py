@@ -33,6 +33,7 @@ from ntmp_cli.artifacts.manifest import (
     open_artifact,
     sha256_file,
 )
+from ntmp_cli.artifacts.overlap import refuse_overlap
 from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -102,6 +103,7 @@ def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
     """
+    refuse_overlap(out, plan.reads)
     _require_reachable(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -146,6 +148,7 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
     """Give a staging directory; on success publish it as `out`, on any failure remove it."""
     if plan.kind not in KINDS:
         raise ValueError(f"unknown artefact kind '{plan.kind}'")
+    refuse_overlap(out, plan.reads)
     out = linked_output(out)
     with disk_errors(out), made_parents(out):
         _remove_stale(out)
