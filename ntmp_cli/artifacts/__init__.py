@@ -9,6 +9,7 @@ from ntmp_cli.artifacts.manifest import (
     describe_input,
     open_artifact,
 )
+from ntmp_cli.artifacts.overlap import refuse_overlap
 from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing, sole_user
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "kept_output",
     "open_artifact",
     "publishing",
+    "refuse_overlap",
     "sole_user",
 ]

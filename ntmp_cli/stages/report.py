@@ -64,7 +64,8 @@ def report(
     extras: list[Artifact[SweepSummary] | Artifact[PriorSummary]] = [open_artifact(path, "sweep") for path in sweeps]
     extras += [open_artifact(path, "prior") for path in priors]
     inputs = tuple(describe_input(each) for each in (found.artifact, *extras))
-    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs)
+    reads = (evaluation_path, *sweeps, *priors)
+    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs, reads)
     if kept := kept_output(out, plan, if_exists):
         return kept, found
     tables = _tables(found, config)

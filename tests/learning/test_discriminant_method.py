@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ntmp_cli.stages.teacher import discriminant_targets
-from ntmp_cli.stages.training_data import training_data
 from safetensors.torch import load_file
 from scipy.special import expit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -25,7 +23,9 @@ from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.method import FitData, Task, methods
 from ntmp_cli.stages.make_tuples import make_tuples
+from ntmp_cli.stages.teacher import discriminant_targets
 from ntmp_cli.stages.train import train
+from ntmp_cli.stages.training_data import training_data
 
 GAUSSIANS = "gaussians:dim=3,separation=3,size=4000,test=2000"
 LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 8, "trace_every": 0}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from ntmp_cli.learning.hiding import hidden_features, with_hidden
 from scipy.stats import binomtest
 
+from ntmp_cli.learning.hiding import hidden_features, with_hidden
 from ntmp_cli.learning.models import build_scorer
 from ntmp_cli.randomness import stream
 

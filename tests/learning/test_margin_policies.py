@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from known_answers import accuracy, bayes_accuracy
-from ntmp_cli.stages.teacher import prior_weights
 
 from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.layout import HISTORY
@@ -18,6 +17,7 @@ from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.stages.make_tuples import make_tuples
+from ntmp_cli.stages.teacher import prior_weights
 from ntmp_cli.stages.train import train
 
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from known_answers import accuracy, bayes_accuracy
-from ntmp_cli.stages.training_data import read_task, training_data
 from safetensors.torch import load_file
 
 from ntmp_cli.artifacts import Artifact, open_artifact
@@ -28,6 +27,7 @@ from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.stages import make_tuples as make_tuples_stage
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
+from ntmp_cli.stages.training_data import read_task, training_data
 from ntmp_cli.stages.true_labels import true_targets
 
 DATASET = "gaussians:dim=3,size=1200,test=60"

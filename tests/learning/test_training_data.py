@@ -5,13 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ntmp_cli.stages.training_data import (
-    heldout_data,
-    input_normalisation,
-    read_task,
-    read_test_instances,
-    training_data,
-)
 from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.artifacts import Artifact
@@ -21,6 +14,13 @@ from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
+from ntmp_cli.stages.training_data import (
+    heldout_data,
+    input_normalisation,
+    read_task,
+    read_test_instances,
+    training_data,
+)
 
 GAUSSIANS = "gaussians:dim=3,size=1200,test=100"
 CONFIG = TrainConfig(prior=0.5)

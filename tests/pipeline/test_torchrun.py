@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ntmp_cli.stages.training_data import training_data
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
@@ -20,6 +19,7 @@ from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.parts import PartedData, joined
 from ntmp_cli.stages.make_tuples import make_tuples
+from ntmp_cli.stages.training_data import training_data
 
 # Small steps of plain descent: larger or adaptive ones blow the rounding of sums up, step by step, in any order.
 GENTLE = ["--optimizer", "sgd", "--lr", "0.005", "--epochs", "1", "--batch-size", "256", "--threads", "1"]
