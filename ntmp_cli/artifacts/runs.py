@@ -17,7 +17,8 @@ def train_config(run: RunArtifact) -> TrainConfig:
     try:
         config = TrainConfig.model_validate(run.manifest.config)
     except ValidationError as error:
-        lines = "; ".join(f"config.{problem}" for problem in problems_of(error))
+        # The settings of a method are stored flat, whatever model holds them.
+        lines = "; ".join(f"config.{problem.removeprefix('settings.')}" for problem in problems_of(error))
         raise ArtifactError(f"{where}: {lines}", hint=remake(run.kind)) from None
     except UsageError as error:  # a method that is not registered here
         raise ArtifactError(f"{where}: config.method: {error.message}", hint=error.hint) from None

@@ -18,6 +18,12 @@ def as_report(staging: Staging) -> None:
     staging.summary = ReportSummary(files=tuple(entry.path for entry in staging.entries()))
 
 
+def write_report(staging: Staging, name: str, content: bytes) -> None:
+    """A report of one file."""
+    staging.add_bytes(name, content)
+    as_report(staging)
+
+
 def tuples_summary(blocks: Sequence[TupleBlock], unlabeled: int, scale: float) -> TuplesSummary:
     """What a tuples directory with these training tuples says."""
     pairs = Counter((int(n), int(m)) for b in blocks for n, m in zip(np.diff(b.offsets), b.counts, strict=True))
