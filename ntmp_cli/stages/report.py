@@ -76,7 +76,8 @@ def report(
     evaluation = open_artifact(evaluation_path, "evaluation")
     extras = [open_artifact(path, "sweep") for path in sweeps] + [open_artifact(path, "prior") for path in priors]
     inputs = tuple(describe_input(each) for each in (evaluation, *extras))
-    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs)
+    reads = (evaluation_path, *sweeps, *priors)
+    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs, reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     found = _read(evaluation)
