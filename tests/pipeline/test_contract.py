@@ -1,4 +1,4 @@
-"""The commands of the README as a user types them, and the fields that scripts rely on."""
+"""The commands of docs/guides/pipeline.md as a user types them, and the fields that scripts rely on."""
 
 from __future__ import annotations
 
