@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.stages.training_data import training_data
+from ntmp_cli.learning.training_data import training_shares
 
 KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
 EPOCHS, STEPS = 5, 6
@@ -116,7 +117,7 @@ def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     asked = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
     assert launcher.run("make-tuples", *asked, "--out", tuples).code == 0
     settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
-    assert training_data(open_artifact(tuples), TrainConfig(**settings))[0].windows == 2
+    assert training_shares(StoredTuples(open_artifact(tuples)), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
     command = ("train", "--tuples", tuples, *options)
     assert launcher.run(*command, "--out", tmp_path / "whole").code == 0
