@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +40,11 @@ def _section(name: str, command: Any) -> str:
     summary, _, rest = command.help.partition("\n")
     body = [line for line in rest.strip().splitlines() if line and not line.startswith("Example:")]
     example = command.help.partition("Example:")[2].strip()
-    rows = [f"| {_names(param)} | {_escape(param.help or '')} |" for param in command.params]
-    return "\n".join(
-        [
-            f"## {name}\n",
-            " ".join([summary, *body]) + "\n",
-            f"```sh\n{example}\n```\n",
-            "| option | meaning |",
-            "| --- | --- |",
-            *rows,
-            "",
-        ]
-    )
+    lines = [f"## {name}\n", " ".join([summary, *body]) + "\n", f"```sh\n{example}\n```\n"]
+    for panel, params in groupby(command.params, lambda param: getattr(param, "rich_help_panel", None)):
+        lines += [f"| {panel or 'option'} | meaning |", "| --- | --- |"]
+        lines += [*(f"| {_names(param)} | {_escape(param.help or '')} |" for param in params), ""]
+    return "\n".join(lines)
 
 
 def _names(param: Any) -> str:
