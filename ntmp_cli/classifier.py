@@ -33,6 +33,7 @@ from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import restore_scorer
 from ntmp_cli.learning.trainer import Training, train_scorer
+from ntmp_cli.plugins import load_plugins
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.settings import build
@@ -141,6 +142,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _config(self, seed: int, prior: float) -> TrainConfig:
+        load_plugins()
         fixed = {"prior": prior, "seed": seed, "trace_every": 0, "memory_mb": 2**20}
         named = {name: getattr(self, name) for name in ("method", "model", "epochs", "lr", "batch_size")}
         given = {name: value for name, value in {**self.settings, **named}.items() if value is not None}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task
 
@@ -171,5 +171,5 @@ class FittedMethod(Method):
         """The scorer. May read the data more than once."""
 
 
-methods: Registry[type[Method]] = REGISTRIES["methods"]
+methods: Registry[type[Method], Facts] = REGISTRIES["methods"]
 """One file per method, or per family of methods; importing the package's modules fills the registry."""

@@ -39,6 +39,7 @@ from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import process_group
 from ntmp_cli.learning.trainer import Trained, Training, train_scorer
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
 from ntmp_cli.stages.features import encode_tuples, file_identity
 from ntmp_cli.stages.true_labels import true_targets
@@ -124,7 +125,8 @@ def training_plan(config: TrainConfig, tuples: Artifact, prior: Prior) -> Plan:
     inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
     settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
     files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
-    return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
+    plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
+    return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)))
 
 
 def _ranks(config: TrainConfig) -> int:
