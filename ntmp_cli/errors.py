@@ -42,6 +42,12 @@ class DataError(NtmpError):
     exit_code = 3
 
 
+class OutputError(NtmpError):
+    """An output that could not be written: the disk is full, over its quota, or broken."""
+
+    exit_code = 3
+
+
 class NotIdentifiableError(NtmpError):
     """The request has no answer, or none that floating point can reach."""
 

@@ -40,6 +40,7 @@ def command(
 
     Example: ntmp run sample_configs/quickstart.yaml --out work/quickstart
     """
+    from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.commands.progress import watching
     from ntmp_cli.commands.views import pipeline_view
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
@@ -50,6 +51,7 @@ def command(
             "`ntmp run` walks the stages in one process", hint="Share a single training: torchrun -m ntmp_cli train …"
         )
     study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
+    refuse_overlap(out, [config], study.folders())
     steps = []
     for step in run_pipeline(study, out, data_root=data_root, download=download, device=device, watching=watching):
         log.info("%s %s", "unchanged" if step.skipped else "done     ", step.name)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ntmp_cli.artifacts import refuse_overlap
+from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
 from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
@@ -74,7 +76,7 @@ class Running:
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": names_of("metrics")}, stand_in=prior_setting)
+@with_config(PriorSweepConfig, complete={"metric": names_of("metrics")}, stand_in=prior_setting, folders=SWEEP_FOLDERS)
 def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
@@ -82,11 +84,12 @@ def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, 
 
     Example: ntmp sweep prior --prior 0.5 --set train.epochs=10 --out work/sweep-prior
     """
+    refuse_overlap(running.out, () if prior_from is None else (prior_from,), SWEEP_FOLDERS)
     _sweep(config, running, tuples)
 
 
 @app.command("count-noise")
-@with_config(CountNoiseSweepConfig, complete={"metric": names_of("metrics")})
+@with_config(CountNoiseSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
 
@@ -96,7 +99,7 @@ def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
 
 
 @app.command("gap")
-@with_config(GapSweepConfig, complete={"metric": names_of("metrics")})
+@with_config(GapSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
 def gap(config: GapSweepConfig, running: Running) -> None:
     """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
 
@@ -111,6 +114,7 @@ def gap(config: GapSweepConfig, running: Running) -> None:
 @with_config(
     GridSweepConfig,
     complete={"metric": names_of("metrics")},
+    folders=SWEEP_FOLDERS,
     assignments={
         "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."
     },

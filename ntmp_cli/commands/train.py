@@ -56,8 +56,9 @@ def command(
 
     Example: ntmp train --tuples work/tuples --prior 0.5 --out work/run-count-0
 
-    Several processes share one training: torchrun --nproc-per-node 2 -m ntmp_cli train …
+    Several processes share one training: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
     """
+    from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.artifacts.jsonlines import read_json_lines
     from ntmp_cli.artifacts.layout import HISTORY
     from ntmp_cli.commands.progress import limit_threads, watching
@@ -65,6 +66,8 @@ def command(
     from ntmp_cli.stages.train import TrainOptions, train
 
     limit_threads(threads)
+    if tensorboard is not None:  # events are only added, so that inputs may lie in the same folder
+        refuse_overlap(tensorboard, [tuples, *([] if prior_from is None else [prior_from])], ["events"])
     with watching(config.epochs, tensorboard) as watcher:
         options = TrainOptions(
             if_exists, "yes" if resume else "no", device, checkpoint_seconds, watcher=watcher, features=features

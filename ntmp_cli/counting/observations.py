@@ -21,6 +21,8 @@ from ntmp_cli.errors import DataError
 TABLE_BYTES = 32 * 2**20
 # So many missing members per group cost nothing; beyond that at most half of a group's members are missing.
 SPARE_MEMBERS = 4096
+# Tables of a group have at most so many different widths.
+WIDTHS = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class CountGroup:
     members: Ints
     """(n, T) positions of the members' scores; `CountObservations.instances` where a member is missing."""
     present: tuple[int, ...]
-    """For every i < n the number of tuples with more than i members: the first so many columns."""
+    """For every i < n how many columns, from the first on, hold all tuples with more than i members."""
     lowest: tuple[int, ...]
     """For every i < n the smallest count of the first i members from which a tuple can still reach its observation."""
     target: Floats
@@ -126,6 +128,9 @@ class CountObservations:
         i, k = np.arange(sizes[0])[:, None], np.arange(width)[:, None]
         members = np.where(i < sizes, self.starts[which] + i, self.instances)
         present = np.searchsorted(-sizes, -i[:, 0], side="left")
+        # In few steps, so that most tables of consecutive members have one shape and need no copy.
+        step = -(-len(which) // WIDTHS)
+        present = np.minimum(-(-present // step) * step, len(which))
         # Of k counted so far, at most n − i more are to come.
         behind = np.minimum.accumulate(np.where(self.mirrored, -self._high, self._low - self.sizes)[which])
         lowest = np.maximum(behind[present - 1] + i[:, 0], 0)

@@ -120,48 +120,47 @@ def _tables(p: Floats, q: Floats, group: CountGroup) -> tuple[Floats, Floats]:
 
 
 def _forward(p: Floats, q: Floats, group: CountGroup) -> list[Floats]:
-    """E_i for every member i: columns are the tuples that have one, rows the counts that the observation allows."""
+    """E_i for every member i: a row per count, a column per tuple that has so many members."""
     most = len(group.target) - 1
-    shapes = [
-        (min(i + 1, most) - low, here) for i, (low, here) in enumerate(zip(group.lowest, group.present, strict=True))
-    ]
-    ends = np.cumsum([rows * columns for rows, columns in shapes]).tolist()
-    # One piece of memory: many small ones would go back to the system and come again at every call.
-    table = np.empty(ends[-1])
-    prefixes = [
-        table[end - rows * here : end].reshape(rows, here) for end, (rows, here) in zip(ends, shapes, strict=True)
-    ]
+    prefixes = _empty_tables([(min(i + 1, most), here) for i, here in enumerate(group.present)])
     prefixes[0][:] = 1
-    for i in range(len(prefixes) - 1):
-        here, low, after = group.present[i + 1], group.lowest[i + 1], prefixes[i + 1]
-        before, yes, no = prefixes[i][:, :here], p[i, :here], q[i, :here]
-        top = min(i + 1, most)  # counts before: group.lowest[i] … top − 1
-        np.multiply(before[low - group.lowest[i] :], no, out=after[: top - low])
+    for i, (low, here) in enumerate(zip(group.lowest[1:], group.present[1:], strict=True)):
+        before, after, yes = prefixes[i][:, :here], prefixes[i + 1], p[i, :here]
+        # Among the first i members are at most i positives, and the largest count is never continued.
+        top, first = len(before), max(low, 1)
+        np.multiply(before[low:], q[i, :here], out=after[low:top])
         if top < most:
-            np.multiply(before[-1], yes, out=after[-1])
-        first = max(low, 1)
+            np.multiply(before[-1], yes, out=after[top])
         if first < top:
-            after[first - low : top - low] += before[first - 1 - group.lowest[i] : top - 1 - group.lowest[i]] * yes
+            after[first:top] += before[first - 1 : top - 1] * yes
     return prefixes
+
+
+def _empty_tables(shapes: list[tuple[int, int]]) -> list[Floats]:
+    """Empty tables in one piece of memory: small ones would go back to the system and come again at every call."""
+    ends = np.cumsum([rows * columns for rows, columns in shapes]).tolist()
+    memory = np.empty(ends[-1])
+    return [
+        memory[end - rows * columns : end].reshape(rows, columns)
+        for end, (rows, columns) in zip(ends, shapes, strict=True)
+    ]
 
 
 def _backward(
     p: Floats, q: Floats, group: CountGroup, prefixes: list[Floats] | None = None, joint: Floats | None = None
 ) -> Floats:
     """B_0[0] (T,); with E also P(observation, y_i=1), into `joint`."""
-    back = group.target.copy()
-    most = len(back) - 1
+    back, most = group.target[:, :0], len(group.target) - 1
     for i in reversed(range(len(p))):
-        low, here = group.lowest[i], group.present[i]
-        # Among the first i members are at most i positives.
-        top = min(i + 1, most)
-        grown = back[low + 1 : top + 1, :here] * p[i, :here]
+        low, here, top = group.lowest[i], group.present[i], min(i + 1, most)
+        if here > back.shape[1]:  # tuples whose last member is this one
+            back = np.concatenate([back, group.target[:, back.shape[1] : here]], axis=1)
+        grown = back[low + 1 : top + 1] * p[i, :here]
         if prefixes is not None and joint is not None and top:
-            np.einsum("kt,kt->t", prefixes[i], grown, out=joint[i, :here])
-        kept = back[low : min(i, most) + 1, :here] * q[i, :here]
-        np.add(kept[: top - low], grown, out=back[low:top, :here])
-        if i >= most:
-            back[most, :here] = kept[-1]
+            np.einsum("kt,kt->t", prefixes[i][low:], grown, out=joint[i, :here])
+        kept = back[low : min(i, most) + 1]
+        kept *= q[i, :here]
+        kept[: top - low] += grown
     probability: Floats = back[0]
     return probability
 

@@ -12,10 +12,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.laws import count_noise
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import mean_nll
-
 BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
 COLDEST, HOTTEST = 0.01, 100.0
@@ -187,7 +183,12 @@ def temperature_by_counts(
     shift = logit π − logit ᾱ (SPEC section 4). In β the likelihood of counts is a difference of convex functions, with
     more than one valley possible: a row of starts finds the deepest, Brent's method its floor.
     """
+    # Only here, so that metrics start without scipy.
     from scipy.optimize import minimize_scalar
+
+    from ntmp_cli.counting.laws import count_noise
+    from ntmp_cli.counting.observations import CountObservations
+    from ntmp_cli.counting.poisson_binomial import mean_nll
 
     if not len(sizes):
         return Temperature(math.nan, "no held-out data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores
 from ntmp_cli.learning.models import Scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
+from ntmp_cli.learning.resuming import require_fitting
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData
 
@@ -343,9 +345,13 @@ def _as_risk(state: State | None) -> HeldoutRisk | None:
 
 def _restore(job: Job, networks: Networks, outcome: Outcome) -> _Progress:
     """Put a saved state back, and say where to go on from."""
-    state = job.environment.checkpoints.load()
+    env = job.environment
+    state = env.checkpoints.load()
     if state is None:
         return _Progress()
+    stepped = Networks(networks.model, networks.average, _stepped_once(networks.model, job.config))
+    test_rows = len(job.test) if env.processes.rank == 0 else None
+    require_fitting(state, _state(stepped, Outcome(), _Progress()), job.config.epochs, test_rows)
     networks.model.load_state_dict(state["model"])
     networks.optimizer.load_state_dict(state["optimizer"])
     networks.average.model.load_state_dict(state["average"])
@@ -362,5 +368,16 @@ def _restore(job: Job, networks: Networks, outcome: Outcome) -> _Progress:
         )
         for r in state["records"]
     ]
-    losses, telemetry = ([value.to(job.environment.device) for value in state[key]] for key in ("losses", "telemetry"))
+    losses, telemetry = ([value.to(env.device) for value in state[key]] for key in ("losses", "telemetry"))
     return _Progress(state["epoch"], state["step"], losses, telemetry)
+
+
+def _stepped_once(model: Scorer, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser of a copy after one step, which has all the buffers that a saved one can have."""
+    twin = copy.deepcopy(model)
+    optimizer = make_optimizer(twin, config)
+    for parameter in twin.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    return optimizer

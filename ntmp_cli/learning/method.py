@@ -70,6 +70,12 @@ class Method(ABC):
     normalises: ClassVar[bool] = True
     """Whether inputs may be standardised; a cosine is one of features as they are."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Settings are given flat, side by side with those of every training.
+        if shared := sorted(cls.settings.model_fields.keys() & TrainConfig.model_fields.keys()):
+            raise TypeError(f"{cls.settings.__name__}: every training has the settings {', '.join(shared)} already")
+
     def __init__(self, config: TrainConfig, task: Task) -> None:
         self.config = config
         self.task = task

@@ -69,7 +69,8 @@ def audit(
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
     inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
-    plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs)
+    reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
+    plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
     if out is not None and (kept := kept_output(out, plan, if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)

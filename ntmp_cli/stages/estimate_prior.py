@@ -22,7 +22,7 @@ from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
-from ntmp_cli.stages.features import encode_tuples, file_identity
+from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
 
 # What a prior is kept away from 0 and 1 by, where no classifier could be trained with it.
 EDGE = 0.001
@@ -42,10 +42,11 @@ def estimate_prior(
     priors.get(config.estimator)
     tuples = open_artifact(tuples_path, "tuples")
     settings = config.model_dump(mode="json")
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
     # All estimators are reported, whichever is used.
     plugins = plugin_settings({"priors": priors.names(), "models": [config.model], "encoders": [config.encoder]})
-    plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),))
+    reads = (tuples_path, *weights_files(config))
+    plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     chosen = choose_device(device)

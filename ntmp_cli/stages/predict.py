@@ -16,7 +16,7 @@ from safetensors.torch import load as load_safetensors
 from scipy.special import expit, logit
 from torch import nn
 
-from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig, TrainConfig
@@ -54,6 +54,7 @@ def predict_rows(
     """Score the rows of `source` and write them to `out`, or as CSV to `stream`."""
     run = open_run(run_path)
     if stream is None:
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
         require_writable(out, if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(

@@ -81,7 +81,7 @@ def report(
     settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings(
         {"metrics": evaluation.summary["metrics"]}
     )
-    plan = Plan("report", settings, None, inputs)
+    plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
     if kept := kept_output(out, plan, if_exists):
         return kept
     found = _read(evaluation)

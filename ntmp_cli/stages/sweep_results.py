@@ -50,7 +50,7 @@ def publish_results(
     how = {"sweep": plan.kind, "threads_per_cell": threads, "failed": list(failed), "left_out": left_out}
     inputs = tuple(describe_input(run) for run in runs.values())
     how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
-    publication = Plan("sweep", {**settings, **how}, None, inputs)
+    publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
     if kept := kept_output(out, publication, "refresh"):
         return kept
     values = {name: run_metrics(run, metrics.names(), _deployment_prior(plan, run)) for name, run in runs.items()}

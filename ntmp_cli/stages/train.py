@@ -23,6 +23,7 @@ from ntmp_cli.artifacts import (
     kept_output,
     open_artifact,
     publishing,
+    refuse_overlap,
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
@@ -38,10 +39,11 @@ from ntmp_cli.learning.loop import Environment, Outcome, Watcher, score_heldout
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import process_group
+from ntmp_cli.learning.resuming import UnfitStateError
 from ntmp_cli.learning.trainer import Trained, Training, train_scorer
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
-from ntmp_cli.stages.features import encode_tuples, file_identity
+from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
 from ntmp_cli.stages.true_labels import true_targets
 
 log = logging.getLogger(__name__)
@@ -81,6 +83,7 @@ def train(
     store = CheckpointStore(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
+    refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
     if kept := kept_output(out, plan, options.if_exists):
         store.remove()
         return kept
@@ -93,7 +96,8 @@ def train(
     with process_group(device) as processes:
         environment = Environment(device, store, processes, options.watcher)
         source = _source(config, method, tuples, options.features or out.parent, environment)
-        trained = _train(Training(config, source, true_labels=partial(true_targets, tuples), environment=environment))
+        training = Training(config, source, true_labels=partial(true_targets, tuples), environment=environment)
+        trained = _train(training, store)
         if processes.rank == 0:
             with publishing(out, plan, if_exists=options.if_exists) as staging:
                 _write(staging, trained, tuples, source)
@@ -103,11 +107,14 @@ def train(
     return open_artifact(out)
 
 
-def _train(training: Training) -> Trained:
+def _train(training: Training, store: CheckpointStore) -> Trained:
     if not issubclass(methods.get(training.config.method), GradientMethod):
         return train_scorer(training)
     with stop_requested() as stop:  # a training saves its state before it stops
-        return train_scorer(replace(training, environment=replace(training.environment, stop=stop)))
+        try:
+            return train_scorer(replace(training, environment=replace(training.environment, stop=stop)))
+        except UnfitStateError as error:
+            raise store.unusable(error.message) from None
 
 
 def resolve_prior(config: TrainConfig, tuples: Artifact, prior_from: Path | None) -> Prior:
@@ -124,9 +131,10 @@ def training_plan(config: TrainConfig, tuples: Artifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
     inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
     settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
     plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
-    return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)))
+    reads = (*(artifact.path for artifact in inputs), *weights_files(config))
+    return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)), reads)
 
 
 def _ranks(config: TrainConfig) -> int:

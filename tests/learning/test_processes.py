@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,84 +67,95 @@ def join_group(rank: int, port: int) -> None:
     os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def spawn(work: Callable[..., None], *arguments: Any) -> None:
-    """Two processes whose store has chosen its port itself."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    mp.spawn(work, args=(store.port, *arguments), nprocs=2)
-
-
 def threads() -> list[str]:
     return sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
 
 
-def compute(rank: int, port: int, out: str) -> None:
-    join_group(rank, port)
+def compute(rank: int, folder: Path) -> dict[str, Any]:
     before = threads()
     with process_group(torch.device("cpu")) as processes:
         found = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
         stop = processes.whole(shares()[rank], rank == 1)[1]
         said = processes.agree(f"I am {rank}")
     ended = {"threads before": before, "threads after": threads(), "initialised": dist.is_initialized()}
-    torch.save({"found": found, "stop": stop, "said": said, **ended}, f"{out}/{rank}.pt")
+    return {"found": found, "stop": stop, "said": said, **ended}
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What two processes found, of all settings: they start but once."""
-    out = tmp_path_factory.mktemp("processes")
-    spawn(compute, str(out))
-    return [torch.load(out / f"{rank}.pt", weights_only=True) for rank in range(2)]
-
-
-def test_two_processes_agree(told: Any) -> None:
-    assert [(each["stop"], each["said"]) for each in told] == [(True, "I am 0")] * 2
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
-def test_nothing_of_the_group_outlives_it(told: Any) -> None:
-    """A thread of the group that lives until the interpreter ends aborts the process: exit code 134 after the work."""
-    for each in told:
-        assert not each["initialised"]
-        assert each["threads after"] == each["threads before"]
-
-
-def leave(rank: int, port: int, folder: str) -> None:
-    join_group(rank, port)
+def leave(rank: int, folder: Path) -> bool:
+    """Whether the other process had done its work when this one left."""
     with process_group(torch.device("cpu")) as processes:
         processes.agree("begin")
         if rank == 0:
             time.sleep(0.5)  # time for the other process to leave too early
-            Path(folder, "last work").touch()
-    Path(folder, f"{rank} left").touch()
-    assert Path(folder, "last work").exists(), rank
+            (folder / "last work").touch()
+    return (folder / "last work").exists()
 
 
-def test_no_process_leaves_before_all_are_done(tmp_path: Path) -> None:
-    spawn(leave, str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0 left", "1 left", "last work"]
-
-
-def fail(rank: int, port: int, folder: str, failing: int) -> None:
-    join_group(rank, port)
+def fail(rank: int, folder: Path, failing: int) -> str | None:
+    """What this process says when one of the two fails while the other is done."""
     try:
         with process_group(torch.device("cpu")) as processes:
             processes.agree("begin")
             if rank == failing:
                 raise UsageError("this rank fails")
     except NtmpError as error:
-        Path(folder, str(rank)).write_text(str(error.message))
+        return error.message
+    return None
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_process_that_is_done_does_not_wait_for_one_that_failed(failing: int, tmp_path: Path) -> None:
-    spawn(fail, str(tmp_path), failing)
-    said = [(tmp_path / str(rank)).read_text() for rank in (failing, 1 - failing)]
-    assert said == ["this rank fails", "another process of this training failed; its message says why"]
+GROUPS: dict[str, Callable[[int, Path], Any]] = {
+    "compute": compute,
+    "leave": leave,
+    "first fails": partial(fail, failing=0),
+    "second fails": partial(fail, failing=1),
+}
+
+
+def work(rank: int, ports: list[int], folder: Path) -> None:
+    """One group after the other."""
+    results = {}
+    for port, (name, job) in zip(ports, GROUPS.items(), strict=True):
+        join_group(rank, port)
+        results[name] = job(rank, folder)
+    torch.save(results, folder / f"{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each of two processes has to say of every group: they start but once."""
+    folder = tmp_path_factory.mktemp("processes")
+    # Port 0: every store chooses its port itself.
+    stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in GROUPS]
+    mp.spawn(work, args=([store.port for store in stores], folder), nprocs=2)
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return {name: [each[name] for each in ranks] for name in GROUPS}
+
+
+def test_two_processes_agree(told: Any) -> None:
+    assert [(each["stop"], each["said"]) for each in told["compute"]] == [(True, "I am 0")] * 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
+def test_nothing_of_the_group_outlives_it(told: Any) -> None:
+    """A thread of the group that lives until the interpreter ends aborts the process: exit code 134 after the work."""
+    for each in told["compute"]:
+        assert not each["initialised"]
+        assert each["threads after"] == each["threads before"]
+
+
+def test_no_process_leaves_before_all_are_done(told: Any) -> None:
+    assert told["leave"] == [True, True]
+
+
+def test_a_process_that_is_done_does_not_wait_for_one_that_failed(told: Any) -> None:
+    other = "another process of this training failed; its message says why"
+    assert told["first fails"] == ["this rank fails", other]
+    assert told["second fails"] == [other, "this rank fails"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_gradient_of_two_processes_is_that_of_one(name: str, told: Any) -> None:
-    found, one = told[0]["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
+    found, one = told["compute"][0]["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
     assert found.keys() == one.keys()
     for key, value in one.items():
         assert torch.allclose(found[key].double(), value.double(), rtol=1e-9, atol=1e-12), key
