@@ -139,7 +139,7 @@ def run_view(console: Console, run: Artifact, history: Sequence[Mapping[str, Any
     if facts.get("encoder"):
         shown["features"] = f"{facts['encoder']}, {facts['features']['shape'][0]} numbers"
     if "negative_rate" in last:
-        shown["parts below 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
+        shown["risk terms < 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
     _pairs(console, shown)
 
 

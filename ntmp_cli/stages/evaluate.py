@@ -301,7 +301,7 @@ def _tuple_settings(run: Artifact) -> dict[str, Any]:
 
 
 def _tuples_identity(run: Artifact) -> tuple[str, str | None]:
-    """The manifest of the tuples that a run was trained on, and (from recent versions) their content alone."""
+    """The manifest of the tuples that a run was trained on, and their content alone."""
     manifest = next(entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples")
     return manifest, run.summary.get("tuples_content")
 

@@ -298,7 +298,7 @@ def _call(cell: Cell, place: Workplace, threads: int) -> Call:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     arguments = {
-        "training": cell.training.model_dump(mode="json"),
+        "training": cell.training.model_dump(mode="json", exclude_unset=True),
         "tuples": str(place.tuples(cell).absolute()),
         "out": str(place.cell(cell).absolute()),
         "features": str((place.out / "features").absolute()),

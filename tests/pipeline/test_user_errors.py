@@ -270,7 +270,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "every batch inside the margin": (
         training("--prior", 0.5, "--margin-policy", "skip", "--margin", 0.5),
         4,
-        "batches of epoch 1 lie inside the margin ε₀ = 0.5 and were skipped\n",
+        "batches of epoch 1 lie inside the margin ε₀ and were skipped\n",
     ),
     "a loss that is no number": (
         training("--prior", 0.5, "--loss", "logistic", "--clamp", "none", "--lr", 1e38, "--optimizer", "sgd"),
