@@ -24,7 +24,17 @@ def render() -> str:
 
     from ntmp_cli.app import app
 
-    return "\n".join([INTRODUCTION, *_sections(get_command(app), "ntmp")])
+    command = get_command(app)
+    return "\n".join([INTRODUCTION, _before_the_command(command), *_sections(command, "ntmp")])
+
+
+def _before_the_command(command: Any) -> str:
+    rows = [
+        f"| {_names(param)} | {_escape(param.help or '')} |"
+        for param in command.params
+        if "completion" not in param.name
+    ]
+    return "\n".join(["## Options before the command\n", "| option | meaning |", "| --- | --- |", *rows, ""])
 
 
 def _sections(command: Any, name: str) -> Iterator[str]:

@@ -34,6 +34,7 @@ from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import restore_scorer
 from ntmp_cli.learning.trainer import Training, train_scorer
+from ntmp_cli.plugins import load_plugins
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.settings import build
@@ -147,6 +148,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, seed: int) -> TrainConfig:
         """Everything but the prior."""
+        load_plugins()
         for name, instead in ELSEWHERE.items():
             if name in self._settings:
                 raise UsageError(f"{name} is no setting of NTMPClassifier", hint=instead)

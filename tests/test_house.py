@@ -20,15 +20,14 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.app import app
-from ntmp_cli.registry import Registry
-from ntmp_cli.stages.listing import registry_of
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
 ROOMS = ("artifacts", "counting", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
 # NumPy is not among them: the options of `train` are declared beside the methods, which use it (0.05 s).
 HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "safetensors", "PIL", "ray", "pyarrow"}
-KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors", "engines")
 
 
 def leaves(command: Any, name: str = "") -> dict[str, Any]:
@@ -390,9 +389,9 @@ def test_every_option_of_every_command_is_described(name):
     assert undescribed == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REGISTRIES)
 def test_every_registered_thing_has_a_docstring(kind):
-    registry = registry_of(kind)
+    registry = REGISTRIES[kind]
     assert registry.names()
     for name in registry.names():
         own = registry.get(name).__doc__
@@ -401,9 +400,9 @@ def test_every_registered_thing_has_a_docstring(kind):
 
 
 def test_a_name_cannot_be_registered_twice():
-    registry: Registry[object] = Registry("thing", "ntmp_cli.errors")
+    registry: Registry[object, Facts] = Registry("thing", "ntmp_cli.errors", Facts)
     registry.register("one")(object())
-    with pytest.raises(ValueError, match="thing 'one' is registered twice"):
+    with pytest.raises(UsageError, match=r"test_house\.py:\d+: thing 'one' is registered twice: here and by"):
         registry.register("one")(object())
 
 
@@ -420,7 +419,7 @@ def test_every_file_of_tests_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(("kind", "family"), [("encoders", "clip"), ("encoders", "torchvision:NAME")])
 def test_families_of_names_are_listed_beside_what_is_registered(kind, family):
-    registry = registry_of(kind)
+    registry = REGISTRIES[kind]
     assert family in registry.summaries()
     assert family not in registry.names()
-    assert registry_of("models").summaries()["torchvision:NAME"]
+    assert REGISTRIES["models"].summaries()["torchvision:NAME"]

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.config import PANELS
+from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import Settings, load
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
@@ -68,8 +69,8 @@ def with_config(
     choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
     group of settings to the help of its own option, which is --set inside that group; `stand_in` turns the
     command's own options into settings that hold where nothing else gives them; `folders` are those that the command
-    makes below --out, where it does not make that itself: the file of settings may not lie in them; `panels` puts some
-    of these options into panels of --help beside the settings of that panel.
+    makes below --out, where it does not make that itself: the file of settings and plugins may not lie in them;
+    `panels` puts some of these options into panels of --help beside the settings of that panel.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -118,8 +119,9 @@ def with_config(
             found = stand_in(given) if stand_in else {}
             file = given.pop("config_file")
             config = load(model, file, overrides, chosen, found)
-            if file is not None and given.get("out") is not None:
-                refuse_overlap(given["out"], [file], folders)
+            if given.get("out") is not None:
+                read = [*([] if file is None else [file]), *map(Path, plugin_files())]
+                refuse_overlap(given["out"], read, folders)
             for name, group in members.items():
                 given[name] = groups[name](**{option.name: given.pop(option.name) for option in group})
             command(config=config, **given)

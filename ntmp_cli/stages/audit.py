@@ -29,6 +29,7 @@ from ntmp_cli.learning.cross_fitting import CrossFit, Watching, repeated_share, 
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.training_data import training_shares
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
@@ -69,7 +70,7 @@ def audit(
     run = None if run_path is None else _run_on(run_path, tuples)
     inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
-    plan = Plan("audit", config.model_dump(mode="json"), config.seed, inputs, reads)
+    plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
     if out is not None and (kept := kept_output(out, plan, if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
@@ -100,6 +101,13 @@ def _run_on(path: Path, tuples: Artifact) -> Artifact:
             f"{path}: was not trained on {tuples.path}", hint="Pass the tuples that the run was trained on."
         )
     return run
+
+
+def _plugins(run: Artifact | None) -> dict[str, Any]:
+    """The networks of an audit are like the run's, whatever its method."""
+    if run is None:
+        return {}
+    return plugin_settings({"models": [run.manifest.config["model"]], "encoders": [run.manifest.config["encoder"]]})
 
 
 def _headline(facts: dict[str, Any]) -> dict[str, Any]:

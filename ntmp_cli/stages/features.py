@@ -36,6 +36,7 @@ from ntmp_cli.artifacts.shards import (
 )
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
         "encoder": encoder,
         "weights": file_identity(weights),
         "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
+        **plugin_settings({"encoders": [encoder]}),
     }
     reads = (tuples.path, *weights_files(config))
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)

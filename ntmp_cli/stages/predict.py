@@ -33,6 +33,7 @@ from ntmp_cli.errors import ArtifactError, DataError
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
+from ntmp_cli.plugins import require_plugins
 from ntmp_cli.stages.temperature import usable_temperature
 from ntmp_cli.tuple_source import Task
 
@@ -112,13 +113,14 @@ def open_run(path: Path) -> Artifact:
             f"({', '.join(sorted(missing))})",
             hint="Train it again with `ntmp train`.",
         )
+    require_plugins(run.manifest.config.get("plugins", {}), str(path))
     return run
 
 
 def load_scorer(run: Artifact) -> nn.Module:
     """The trained network of a run, behind its frozen encoder where it has one."""
     facts = run.summary
-    config = TrainConfig.model_validate(run.manifest.config)
+    config = TrainConfig.model_validate({k: v for k, v in run.manifest.config.items() if k != "plugins"})
     task = Task([(n, m, k) for n, m, k in facts["task"]["strata"]], facts["task"]["unlabeled"])
     try:
         scorer = restore_scorer(

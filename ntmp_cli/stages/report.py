@@ -23,7 +23,9 @@ from ntmp_cli.artifacts.layout import COMPARISONS, CURVES, PRIOR, RELIABILITY, R
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.comparisons import Comparison, Entry
+from ntmp_cli.evaluation.metrics import default_columns
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.plugins import plugin_settings, require_plugins
 from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
@@ -42,7 +44,6 @@ from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 PAGE = "index.html"
 CHART = "methods"
 COMPARISON_TABLE = "comparisons"
-DEFAULT_METRICS = ("accuracy", "ap", "auroc", "macro_f1")
 # The columns of the paper's main table and of its small one. Temperatures by counts stand in where labels are unknown.
 MAIN_METRICS = ("ap", "auroc", "ece_scaled_labels", "brier_scaled_labels")
 MAIN_METRICS_WITHOUT_LABELS = ("ap", "auroc", "ece_scaled_counts", "brier_scaled_counts")
@@ -75,9 +76,12 @@ def report(
     """Publish the tables (Markdown, CSV, LaTeX), figures (SVG, PNG), words and the page of an evaluation."""
     evaluation = open_artifact(evaluation_path, "evaluation")
     extras = [open_artifact(path, "sweep") for path in sweeps] + [open_artifact(path, "prior") for path in priors]
+    require_plugins(evaluation.manifest.config.get("plugins", {}), str(evaluation.path))
     inputs = tuple(describe_input(each) for each in (evaluation, *extras))
-    reads = (evaluation_path, *sweeps, *priors)
-    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs, reads)
+    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings(
+        {"metrics": evaluation.summary["metrics"]}
+    )
+    plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
     if kept := kept_output(out, plan, if_exists):
         return kept
     found = _read(evaluation)
@@ -148,9 +152,10 @@ def overview_of(evaluation: Artifact, config: ReportConfig | None = None, *, wid
     return Overview(verdict(found.groups, metrics[0], found.comparisons), upper_bound(found.groups, metrics[0]), table)
 
 
-def _metrics(evaluation: Artifact, config: ReportConfig, default: tuple[str, ...] = DEFAULT_METRICS) -> tuple[str, ...]:
+def _metrics(evaluation: Artifact, config: ReportConfig, default: tuple[str, ...] = ()) -> tuple[str, ...]:
     present = evaluation.summary["metrics"]
-    chosen = config.metrics or tuple(name for name in default if name in present) or tuple(present)
+    wanted = default or default_columns()
+    chosen = config.metrics or tuple(name for name in wanted if name in present) or tuple(present)
     for name in chosen:
         if name not in present:
             raise UsageError(

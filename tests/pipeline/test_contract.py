@@ -199,6 +199,7 @@ def test_a_wide_report_lists_its_files_one_per_line(ntmp_done, study, tmp_path):
         ("models", ["linear", "mlp", "resnet20"]),
         ("metrics", ["ap", "auroc", "accuracy", "tpr", "fpr", "f1", "macro_f1"]),
         ("priors", ["moments"]),
+        ("count-laws", ["exact", "off-by-one"]),
     ],
 )
 def test_list_names_every_choice_with_a_description(kind, names, ntmp_done):

@@ -366,7 +366,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     ),
     # the program
     "unknown command": (plain("mak-tuples"), 2, "error: No such command 'mak-tuples'."),
-    "unknown kind of thing": (plain("list", "dataset"), 2, "'dataset' is not one of 'datasets', 'methods', 'models'"),
+    "unknown kind of thing": (plain("list", "dataset"), 2, "unknown kind 'dataset'; did you mean 'datasets'?"),
     "option of another command": (plain("list", "models", "--seed", 1), 2, "error: No such option: --seed"),
 }
 
