@@ -48,8 +48,9 @@ check: $(DEV)  ## style and types
 bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 	$(BIN)/python -m benchmarks
 
-docs: $(PACKAGE)  ## write the command reference from --help
+docs: $(PACKAGE)  ## write the command reference from --help, and the README's outputs from real runs
 	$(BIN)/python docs/write_commands.py
+	$(BIN)/python docs/write_readme.py
 
 clean:
 	rm -rf $(VENV) work build *.egg-info

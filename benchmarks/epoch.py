@@ -5,23 +5,22 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import Artifact
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.learning.loop import Job, Outcome, make_optimizer, train_epochs
 from ntmp_cli.learning.method import GradientMethod, methods
-from ntmp_cli.learning.models import build_scorer
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.trainer import Training, assemble
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
-from ntmp_cli.stages.training_data import input_normalisation, read_task, training_data
 from ntmp_cli.stages.true_labels import true_targets
 
 
@@ -46,13 +45,12 @@ def _compare(what: str, data: LabelledData, model: str, *, rounds: int, allowed:
 
 
 def make_job(tuples: Artifact, config: TrainConfig) -> Job:
-    method = methods.get(config.method)(config, read_task(tuples))
+    """A training without anything to score after an epoch: only its steps are timed."""
+    source = StoredTuples(tuples)
+    method = methods.get(config.method)(config, source.task)
     assert isinstance(method, GradientMethod)
-    targets = true_targets(tuples, method) if method.ceiling else None
-    data = training_data(tuples, config, 1, targets, method.batch)
-    factor, shift = input_normalisation(tuples, data, config.normalize)
-    model = build_scorer(config.model, tuples.summary["instance"]["shape"], factor, shift, 0)
-    return Job(config, method, model, PartedData(data), None, torch.empty(0), torch.device("cpu"))
+    job = assemble(method, Training(config, source, true_labels=partial(true_targets, tuples)))
+    return replace(job, heldout=None, orientation=None)
 
 
 def _bare_epoch(job: Job) -> Any:

@@ -120,7 +120,7 @@ def _predicting(folder: Path) -> Iterator[Ratio]:
 
     def bare() -> None:
         read = pacsv.open_csv(table, convert_options=types)
-        scores = pa.array(predict(model, x, batch_size([FEATURES], torch.device("cpu"))))
+        scores = pa.array(predict(model, x.numpy(), batch_size([FEATURES], torch.device("cpu"))))
         columns = {"score": scores, "probability": scores, "label": scores}
         named = pa.Table.from_batches(list(read)).select(["tuple_id", "count"])
         for name, values in columns.items():

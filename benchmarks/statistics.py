@@ -21,8 +21,9 @@ from ntmp_cli.evaluation.metrics import Scored, evaluate_metrics
 from ntmp_cli.evaluation.resampling import bca_interval
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
 
+CPU = TrainOptions(device="cpu")
 RUNS, SCORES = 100, 10_000
 CONFIGURATIONS, SEEDS = 500, 5
 CELLS, METHODS = 12, 5
@@ -103,9 +104,7 @@ def _runs(folder: Path) -> Iterator[Path]:
     for seed in range(SEEDS):
         tuples, original = folder / f"tuples-{seed}", folder / f"original-{seed}"
         make_tuples(MakeTuplesConfig(prior=0.5, seed=seed), tuples)
-        train(
-            TrainConfig(prior=0.5, seed=seed, model="linear", method="ure", epochs=30), tuples, original, device="cpu"
-        )
+        train(TrainConfig(prior=0.5, seed=seed, model="linear", method="ure", epochs=30), tuples, original, CPU)
         manifest = json.loads((original / "manifest.json").read_bytes())
         for cell in range(CELLS):
             for method in range(METHODS):

@@ -22,7 +22,6 @@ from ntmp_cli.artifacts.oracle import read_test_labels
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.loop import Outcome, train_epochs
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.training_data import read_test_instances
 
 GOAL = 0.97
 PAPER = Path(__file__).parents[1] / "sample_configs" / "paper-recipe.yaml"
@@ -43,7 +42,6 @@ def ratios() -> Iterator[Ratio]:
 def _seconds(tuples: Artifact, settings: dict[str, Any]) -> tuple[float, float]:
     """Seconds until an epoch ends above the goal, or until training does; and the best accuracy seen until then."""
     job = make_job(tuples, TrainConfig(prior=0.5, trace_every=1, select="last", **settings))
-    job.test = read_test_instances(tuples)
     labels = read_test_labels(tuples)
     spent = best = 0.0
     for record in train_epochs(job, Outcome()):

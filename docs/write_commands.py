@@ -1,19 +1,20 @@
-"""Write docs/commands.md from the program itself, so that the reference cannot disagree with --help."""
+"""Write docs/commands.md from the program itself, so that the reference matches --help."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).with_name("commands.md")
 INTRODUCTION = """# Commands
 
-Written by `make docs` from the program's own help; a test keeps it true. `ntmp COMMAND --help` says the same.
+`make docs` writes this page from the output of `ntmp COMMAND --help`. A test checks that it is up to date.
 
 Results go to stdout (`--json`: exactly one JSON object), progress and warnings to stderr. Settings come from
 `--config FILE`, then `--set KEY=VALUE`, then options. Exit codes: 0 done, 2 usage or configuration, 3 bad or missing
-artefact or data, 4 not identifiable or numerically hopeless, 130 interrupted, 1 a bug of ours.
+artefact or data, 4 not identifiable, 130 interrupted, 1 internal error.
 """
 
 
@@ -23,7 +24,17 @@ def render() -> str:
 
     from ntmp_cli.app import app
 
-    return "\n".join([INTRODUCTION, *_sections(get_command(app), "ntmp")])
+    command = get_command(app)
+    return "\n".join([INTRODUCTION, _before_the_command(command), *_sections(command, "ntmp")])
+
+
+def _before_the_command(command: Any) -> str:
+    rows = [
+        f"| {_names(param)} | {_escape(param.help or '')} |"
+        for param in command.params
+        if "completion" not in param.name
+    ]
+    return "\n".join(["## Options before the command\n", "| option | meaning |", "| --- | --- |", *rows, ""])
 
 
 def _sections(command: Any, name: str) -> Iterator[str]:
@@ -39,18 +50,11 @@ def _section(name: str, command: Any) -> str:
     summary, _, rest = command.help.partition("\n")
     body = [line for line in rest.strip().splitlines() if line and not line.startswith("Example:")]
     example = command.help.partition("Example:")[2].strip()
-    rows = [f"| {_names(param)} | {_escape(param.help or '')} |" for param in command.params]
-    return "\n".join(
-        [
-            f"## {name}\n",
-            " ".join([summary, *body]) + "\n",
-            f"```sh\n{example}\n```\n",
-            "| option | meaning |",
-            "| --- | --- |",
-            *rows,
-            "",
-        ]
-    )
+    lines = [f"## {name}\n", " ".join([summary, *body]) + "\n", f"```sh\n{example}\n```\n"]
+    for panel, params in groupby(command.params, lambda param: getattr(param, "rich_help_panel", None)):
+        lines += [f"| {panel or 'option'} | meaning |", "| --- | --- |"]
+        lines += [*(f"| {_names(param)} | {_escape(param.help or '')} |" for param in params), ""]
+    return "\n".join(lines)
 
 
 def _names(param: Any) -> str:

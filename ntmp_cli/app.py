@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,13 +30,14 @@ from ntmp_cli.commands import (
     train,
 )
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
+from ntmp_cli.plugins import load_plugins, plugin_line
 from ntmp_cli.ranks import is_first_process
 
 app = typer.Typer(
     name="ntmp",
     help="Instance classifiers from counts: this group of n items has m positives, nobody knows which.",
-    epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable or "
-    "numerically hopeless, 130 interrupted, 1 a bug of ours.",
+    epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable, "
+    "130 interrupted, 1 internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -69,10 +71,21 @@ def options(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors on stderr.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="More detail on stderr.")] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE.py",
+            help="Python file with methods, models, encoders, data sets, metrics or prior estimators of your own; "
+            "repeat for several. Those in NTMP_PLUGINS and of installed packages are loaded as well.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Options before the command's name."""
     level = logging.ERROR if quiet or not is_first_process() else logging.DEBUG if verbose else logging.INFO
     logging.getLogger("ntmp_cli").setLevel(level)
+    load_plugins(plugin or ())
 
 
 class _StderrHandler(logging.Handler):
@@ -116,6 +129,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail(f"{where}{error.strerror}", "Check the path, its permissions and the free space.", 3)
         if os.environ.get("NTMP_DEBUG"):
             traceback.print_exc()
+        if line := plugin_line(error):
+            hint = "The plugin raised it. Set NTMP_DEBUG=1 to see the whole traceback."
+            return _fail(f"{line}: {type(error).__name__}: {error}", hint, 1)
         return _fail(
             f"internal error: {type(error).__name__}: {error}",
             "This is a bug in ntmp. Set NTMP_DEBUG=1 to see where, and please report it.",

@@ -9,6 +9,7 @@ Rows of `X` that share an id form a tuple. Everything that learns is that of `nt
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +34,7 @@ from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import restore_scorer
 from ntmp_cli.learning.trainer import Training, train_scorer
+from ntmp_cli.plugins import load_plugins
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.settings import build
@@ -43,6 +45,8 @@ FORMAT = "ntmp-classifier"
 VERSION = 1
 # From fewer held-out tuples a temperature is mostly chance.
 FEWEST_TUPLES = 50
+# Settings of `ntmp train` that have another place here.
+ELSEWHERE = {"prior": "Pass it to fit(…, prior=…).", "seed": "Use random_state."}
 
 
 class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -57,7 +61,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     heldout_share : share of tuples and of unlabeled rows set aside to choose the epoch and to calibrate.
     random_state : seed of initialisation, batch order and what is set aside; equal seeds give equal classifiers.
     settings : any other setting of `ntmp train`, those of the method among them: `clamp="abs"`, `count_noise=0.1`,
-        `weight_decay=0`. An unknown one is refused by `fit`, with the nearest name.
+        `weight_decay=0`. `fit` refuses an unknown one, with the nearest name, and warns of one of another method.
 
     Attributes
     ----------
@@ -86,17 +90,18 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.heldout_share = heldout_share
         self.random_state = random_state
-        self.settings = settings
+        # No attribute of its own: scikit-learn takes every public one for a parameter.
+        self._settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters by name, the settings among them."""
-        return {**super().get_params(deep=deep), **self.settings}
+        return {**super().get_params(deep=deep), **self._settings}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters and settings by name."""
         named = set(self._get_param_names())
         super().set_params(**{name: value for name, value in params.items() if name in named})
-        self.settings = {**self.settings, **{name: value for name, value in params.items() if name not in named}}
+        self._settings = {**self._settings, **{name: value for name, value in params.items() if name not in named}}
         return self
 
     # Fitting ------------------------------------------------------------------------------------
@@ -125,13 +130,14 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A generator is drawn from once, so that one seed rules everything.
         drawn = self.random_state
         seed = int(drawn) if isinstance(drawn, int | np.integer) else int(check_random_state(drawn).randint(2**31 - 1))
+        if prior is not None and not 0 < prior < 1:
+            raise UsageError(f"prior {prior}: expected a share between 0 and 1")
+        config = self._config(seed)
+        _require_usable(config)
         source = _split(x[rows], (sizes, known), pool, self.heldout_share, np.random.default_rng(seed))
         if prior is None:
-            prior = self._estimated_prior(source, seed)
-        if not 0 < prior < 1:
-            raise UsageError(f"prior {prior}: expected a share between 0 and 1")
-        config = self._config(seed, prior)
-        _require_usable(config)
+            prior = self._estimated_prior(source, config)
+        config = config.model_copy(update={"prior": prior})
         trained = train_scorer(Training(config, source))
         self._scorer, self._task = trained.scorer, source.task
         self.history_ = [dict(record.fields) for record in trained.outcome.records]
@@ -140,15 +146,20 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = self._temperature(source, config)
         return self
 
-    def _config(self, seed: int, prior: float) -> TrainConfig:
-        fixed = {"prior": prior, "seed": seed, "trace_every": 0, "memory_mb": 2**20}
+    def _config(self, seed: int) -> TrainConfig:
+        """Everything but the prior."""
+        load_plugins()
+        for name, instead in ELSEWHERE.items():
+            if name in self._settings:
+                raise UsageError(f"{name} is no setting of NTMPClassifier", hint=instead)
+        fixed = {"seed": seed, "trace_every": 0, "memory_mb": 2**20}
         named = {name: getattr(self, name) for name in ("method", "model", "epochs", "lr", "batch_size")}
-        given = {name: value for name, value in {**self.settings, **named}.items() if value is not None}
+        given = {name: value for name, value in {**self._settings, **named}.items() if value is not None}
         return build(TrainConfig, {**fixed, **given}, "NTMPClassifier")
 
-    def _estimated_prior(self, source: ArraySource, seed: int) -> float:
+    def _estimated_prior(self, source: ArraySource, wanted: TrainConfig) -> float:
         """By a network that is told nothing of the prior, on tuples that it never saw."""
-        noise = self._count_noise(self._config(seed, 0.5))
+        noise, seed = _count_noise(wanted), wanted.seed
         shared = {"model": self.model, "epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size}
         config = prior_free_training(source.task, **shared, count_noise=noise, seed=seed, memory_mb=2**20)
         scorer = train_scorer(Training(config, source)).scorer
@@ -160,18 +171,13 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError("the prior cannot be estimated from these tuples", hint="Pass prior=…")
         return min(max(value, 0.001), 0.999)
 
-    @staticmethod
-    def _count_noise(config: TrainConfig) -> float:
-        noise: float = getattr(config.settings, "count_noise", 0.0)
-        return noise
-
     def _temperature(self, source: ArraySource, config: TrainConfig) -> float:
         held = source.heldout_data
         if held is None or len(held.sizes) < FEWEST_TUPLES:
             return 1.0
         z = predict(self._scorer, held.tuples)
         shift = rate_shift(self.prior_, source.task.rate)
-        temperature = temperature_by_counts(z, held.sizes, held.counts, shift, self._count_noise(config))
+        temperature = temperature_by_counts(z, held.sizes, held.counts, shift, _count_noise(config))
         return temperature.value if temperature.fit == "fitted" else 1.0
 
     def __sklearn_tags__(self) -> Any:
@@ -197,8 +203,8 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """The likelier class of every row."""
         positive = self.decision_function(X) > 0
-        found: NDArray[np.int64] = self.classes_[positive.astype(np.int64)]
-        return found
+        labels: NDArray[np.int64] = self.classes_[positive.astype(np.int64)]
+        return labels
 
     # Keeping ------------------------------------------------------------------------------------
 
@@ -241,7 +247,8 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if facts["names"] is not None:
             self.feature_names_in_ = np.array(facts["names"], dtype=object)
         self.classes_ = np.array([0, 1])
-        self._scorer = restore_scorer(self._config(0, self.prior_), self._task, [self.n_features_in_], weights)
+        config = self._config(0).model_copy(update={"prior": self.prior_})
+        self._scorer = restore_scorer(config, self._task, [self.n_features_in_], weights)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a file."""
@@ -263,7 +270,14 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         if state["fitted"] is not None:
             self.__dict__.update(type(self).from_bytes(state["fitted"]).__dict__)
-        self.__dict__.update(state["params"])
+        # Again, because a generator of random numbers is in a pickle, but not in our own bytes.
+        self.__init__(**state["params"])  # type: ignore[misc]
+
+
+def _count_noise(config: TrainConfig) -> float:
+    """What the likelihood of counts is told of their noise; nothing where the method has no such setting."""
+    noise: float = getattr(config.settings, "count_noise", 0.0)
+    return noise
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,10 +290,12 @@ def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_usable(config: TrainConfig) -> None:
-    """Refuse what needs more than vectors and counts."""
+    """Refuse what needs more than vectors and counts; warn of settings without effect."""
     kind = methods.get(config.method)
     if kind.encoder is not None or kind.is_oracle or config.encoder is not None:
         raise UsageError(f"method {config.method} needs more than vectors and counts", hint="Use `ntmp train`.")
+    if config.ignored:
+        warnings.warn(f"method {config.method} does not use {', '.join(config.ignored)}", UserWarning, stacklevel=3)
 
 
 def _split(

@@ -22,11 +22,12 @@ from ntmp_cli.registry import REGISTRIES
 from ntmp_cli.settings import MethodSettings, Settings
 
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
-# Panels of `--help`; what has none is shown first.
-METHOD: dict[str, Any] = {"panel": "Method"}
-NETWORK: dict[str, Any] = {"panel": "Network"}
-OPTIMISATION: dict[str, Any] = {"panel": "Optimisation"}
-RUN: dict[str, Any] = {"panel": "Run"}
+# Panels of `--help`, in this order; an option without panel is shown before them.
+PANELS = METHOD_PANEL, NETWORK_PANEL, OPTIMISATION_PANEL, RUN_PANEL = "Method", "Network", "Optimisation", "Run"
+METHOD: dict[str, Any] = {"panel": METHOD_PANEL}
+NETWORK: dict[str, Any] = {"panel": NETWORK_PANEL}
+OPTIMISATION: dict[str, Any] = {"panel": OPTIMISATION_PANEL}
+RUN: dict[str, Any] = {"panel": RUN_PANEL}
 
 
 def _quoted_specs(value: Any) -> Any:
@@ -240,7 +241,7 @@ class TrainConfig(Settings):
                 fields.setdefault(name, field)
         for name, field in fields.items():
             fields[name] = copy(field)
-            fields[name].description = f"{field.description} [{', '.join(users[name])}]"
+            fields[name].description = f"{field.description} ({', '.join(users[name])})"
             fields[name].json_schema_extra = METHOD
         return shared | fields
 
@@ -275,11 +276,12 @@ class TrainConfig(Settings):
         own = values.pop("settings", {})
         return {**values, **own}
 
-    def known_prior(self) -> float:
+    def known_prior(self, where: str = "configuration") -> float:
         """The prior, where it has been resolved."""
         if self.prior is None:
             raise UsageError(
-                "prior: required, but not given (--prior X, or --prior-from DIR, written by `ntmp estimate-prior`)"
+                f"{where}: prior: required, but not given (--prior X, or --prior-from DIR, written by "
+                "`ntmp estimate-prior`)"
             )
         return self.prior
 

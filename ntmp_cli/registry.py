@@ -1,48 +1,129 @@
 """One registry per kind of thing: a decorated function or class in one file adds a choice.
 
-The command line, `ntmp list`, the docs and the contract tests all read the same registry, so that
-no list of names is kept twice. `REGISTRIES` is the table of all of them.
+The command line, `ntmp list`, the docs and the contract tests all read the same registry, so that no list of names is
+kept twice. `REGISTRIES` is the table of all of them. What others must know of an entry (is less of this metric better?)
+is said where it is registered. Users' own modules register in the same way, see `plugins`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, Literal, TypeVar
 
 from ntmp_cli.errors import UsageError, did_you_mean
 
+
+@dataclass(frozen=True)
+class Facts:
+    """What is said of an entry at its registration; most kinds need nothing beside name and docstring."""
+
+
+@dataclass(frozen=True)
+class MetricFacts(Facts):
+    """How the values of a metric are read and shown."""
+
+    lower_is_better: bool = False
+    descriptive: bool = False
+    """It only describes a training: no value is better than another."""
+    unit: Literal["fraction", "percent", "number"] = "fraction"
+    """A share shown as it is or in percent, or a number that may exceed 1."""
+    column: int | None = None
+    """Place among the default columns of a report; None: shown only where it is asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The module outside of this package that registered an entry."""
+
+    name: str
+    """A file name, or the dotted name of an installed module: nothing of this machine, because manifests hold it."""
+    file: str
+    line: int
+    sha256: str
+
+    @classmethod
+    def of_caller(cls, frame: FrameType) -> Source | None:
+        """The module that a frame runs; None for this package."""
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == __name__.partition(".")[0]:
+            return None
+        file = Path(frame.f_code.co_filename)
+        content = file.read_bytes() if file.is_file() else b""  # nothing to read in an interactive session
+        name = module if "." in module else file.name
+        return cls(name, str(file), frame.f_lineno, hashlib.sha256(content).hexdigest())
+
+
 T = TypeVar("T")
+F = TypeVar("F", bound=Facts)
 
 
-class Registry(Generic[T]):
+@dataclass(frozen=True)
+class Entry(Generic[T, F]):
+    """A registered thing; `source` is None where it comes with this package."""
+
+    thing: T
+    facts: F
+    source: Source | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring, and the plugin that it comes from."""
+        text = (inspect.getdoc(self.thing) or "").partition("\n")[0]
+        return text if self.source is None else f"{text} [{self.source.name}]".lstrip()
+
+
+class Registry(Generic[T, F]):
     """Names to things of one kind.
 
     `where` is the module, or the package with one file per thing, whose import fills the registry;
-    it is imported at the first look-up, so that heavy imports wait until they are needed. `families` are names of
-    which there are too many to register, or which another package knows, such as torchvision:NAME; whoever looks one
-    up understands it before asking here.
+    it is imported at the first look-up, so that heavy imports wait until they are needed. `facts` is the model of what
+    is said at a registration. `families` are names of which there are too many to register, or which another package
+    knows, such as torchvision:NAME; whoever looks one up understands it before asking here.
     """
 
-    def __init__(self, kind: str, where: str, families: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, where: str, facts: type[F], families: Mapping[str, str] | None = None) -> None:
         self.kind = kind
         self.families = dict(families or {})
         self._where = where
-        self._things: dict[str, T] = {}
+        self._facts = facts
+        self._entries: dict[str, Entry[T, F]] = {}
         self._loaded = False
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str, **facts: Any) -> Callable[[T], T]:
         """Decorator: add a thing under `name`. Its docstring's first line is shown by `ntmp list`."""
+        known = self._facts(**facts)
+        source = Source.of_caller(sys._getframe(1))
 
         def add(thing: T) -> T:
-            if name in self._things:
-                raise ValueError(f"{self.kind} '{name}' is registered twice")
-            self._things[name] = thing
+            if name in self._entries:
+                raise self._twice(name, self._entries[name].source, source)
+            self._entries[name] = Entry(thing, known, source)
             return thing
 
         return add
+
+    def _twice(self, name: str, first: Source | None, second: Source | None) -> Exception:
+        what = f"{self.kind} '{name}' is registered twice"
+        # A plugin may come before this package's own modules, which are loaded at the first look-up.
+        blamed, other = (second, first) if second else (first, None)
+        if blamed is None:
+            return ValueError(what)
+        by = f"{other.file}:{other.line}" if other else "ntmp itself"
+        return UsageError(f"{blamed.file}:{blamed.line}: {what}: here and by {by}", hint="Choose another name.")
+
+    def forget(self, file: str) -> None:
+        """Remove what a file has registered."""
+        self._entries = {
+            name: entry for name, entry in self._entries.items() if entry.source is None or entry.source.file != file
+        }
 
     def _load(self) -> None:
         if self._loaded:
@@ -54,36 +135,50 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         self._load()
-        return sorted(self._things)
+        return sorted(self._entries)
 
-    def get(self, name: str) -> T:
+    def find(self, name: str) -> Entry[T, F] | None:
+        """The entry of a name, or None."""
         self._load()
-        if name not in self._things:
+        return self._entries.get(name)
+
+    def entry(self, name: str) -> Entry[T, F]:
+        """A thing with its facts and its source."""
+        entry = self.find(name)
+        if entry is None:
             raise UsageError(
-                f"unknown {self.kind} '{name}'; {did_you_mean(name, self._things)}",
+                f"unknown {self.kind} '{name}'; {did_you_mean(name, self._entries)}",
                 hint=f"`ntmp list {self.kind}s` shows every choice.",
             )
-        return self._things[name]
+        return entry
+
+    def get(self, name: str) -> T:
+        return self.entry(name).thing
+
+    def entries(self) -> dict[str, Entry[T, F]]:
+        """Every name with its entry, sorted by name."""
+        return {name: self._entries[name] for name in self.names()}
 
     def items(self) -> list[tuple[str, T]]:
         """Every name with its thing, sorted by name."""
-        return [(name, self._things[name]) for name in self.names()]
+        return [(name, entry.thing) for name, entry in self.entries().items()]
 
     def summaries(self) -> dict[str, str]:
         """Name to one-line description, from each thing's docstring; families last."""
-        return {name: _first_line(thing) for name, thing in self.items()} | self.families
+        return {name: entry.summary for name, entry in self.entries().items()} | self.families
+
+    def sources(self) -> list[Source]:
+        """Where entries of others come from, as far as they are registered by now."""
+        return [entry.source for entry in self._entries.values() if entry.source is not None]
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
-
-
-REGISTRIES: dict[str, Registry[Any]] = {
-    "datasets": Registry("dataset", "ntmp_cli.data.sources"),
-    "methods": Registry("method", "ntmp_cli.learning.methods"),
+REGISTRIES: dict[str, Registry[Any, Any]] = {
+    "datasets": Registry("dataset", "ntmp_cli.data.sources", Facts),
+    "methods": Registry("method", "ntmp_cli.learning.methods", Facts),
     "models": Registry(
         "model",
         "ntmp_cli.learning.models",
+        Facts,
         {
             "torchvision:NAME": "A torchvision classifier with one output in place of its head, "
             "e.g. torchvision:resnet18."
@@ -92,14 +187,15 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "encoders": Registry(
         "encoder",
         "ntmp_cli.learning.encoders",
+        Facts,
         {
             "clip": "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
             "torchvision:NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
         },
     ),
-    "metrics": Registry("metric", "ntmp_cli.evaluation.metrics"),
-    "priors": Registry("prior", "ntmp_cli.prior"),
-    "count-laws": Registry("count-law", "ntmp_cli.counting.laws"),
-    "engines": Registry("engine", "ntmp_cli.sweeps.engines"),
+    "metrics": Registry("metric", "ntmp_cli.evaluation.metrics", MetricFacts),
+    "priors": Registry("prior", "ntmp_cli.prior", Facts),
+    "count-laws": Registry("count-law", "ntmp_cli.counting.laws", Facts),
+    "engines": Registry("engine", "ntmp_cli.sweeps.engines", Facts),
 }
 """Every registry, by the plural that a user types after `ntmp list`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,15 +20,14 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.app import app
-from ntmp_cli.registry import Registry
-from ntmp_cli.stages.listing import registry_of
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
 ROOMS = ("artifacts", "counting", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
-HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
-HEAVY |= {"ray", "pyarrow"}
-KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors", "engines")
+# NumPy is not among them: the options of `train` are declared beside the methods, which use it (0.05 s).
+HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "safetensors", "PIL", "ray", "pyarrow"}
 
 
 def leaves(command: Any, name: str = "") -> dict[str, Any]:
@@ -144,7 +145,7 @@ def test_only_one_module_opens_hdf5_files():
 
 
 def test_training_code_cannot_open_the_truth():
-    # true_labels is the door of the ceiling `supervised`; what passes through it is tested with the methods.
+    # true_labels reads them for the oracle `supervised`; that no other method gets any is tested with the methods.
     writers = {"ntmp_cli.stages.make_tuples", "ntmp_cli.stages.import_tuples"}
     allowed = writers | {"ntmp_cli.stages.evaluate", "ntmp_cli.stages.true_labels"}
     assert {
@@ -153,7 +154,7 @@ def test_training_code_cannot_open_the_truth():
 
 
 def test_the_truth_is_not_within_reach_of_training_through_other_modules():
-    """Whatever `stages.train` loads, directly or not, the reader of true labels is behind one door only."""
+    """Whatever `stages.train` loads, directly or not, true labels are read by `stages.true_labels` alone."""
     reached, waiting = set(), ["ntmp_cli.stages.train"]
     while waiting:
         name = waiting.pop()
@@ -191,7 +192,7 @@ def test_the_count_law_knows_no_configuration_and_no_other_package():
 
 def test_commands_load_heavy_modules_only_when_they_run():
     rooms = {f"ntmp_cli.{room}" for room in ROOMS if room != "artifacts"}
-    slow = HEAVY | rooms | {"ntmp_cli.stages", "ntmp_cli.artifacts.hdf5", "ntmp_cli.artifacts.shards"}
+    slow = HEAVY | rooms | {"numpy", "ntmp_cli.stages", "ntmp_cli.artifacts.hdf5", "ntmp_cli.artifacts.shards"}
     early = {
         (name, imported.module)
         for name, found in IMPORTS.items()
@@ -203,11 +204,12 @@ def test_commands_load_heavy_modules_only_when_they_run():
 
 
 def test_settings_registry_and_errors_stand_on_nothing():
-    """At the foot of the house: these import no other part of the package, but errors; config the settings too."""
+    """These import no other part of the package, but errors; config the settings and the registries too."""
     for name, known in {
-        "config": ("errors", "settings"),
+        "config": ("errors", "registry", "settings"),
         "settings": ("errors",),
         "registry": ("errors",),
+        "tuple_source": (),
         "errors": (),
     }.items():
         own = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
@@ -263,6 +265,21 @@ def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
     assert shown in ended.stdout
 
 
+READ_METHODS = """
+import json, sys
+from ntmp_cli.learning.method import methods
+from ntmp_cli.config import TrainConfig
+assert len([kind.settings.model_fields for _, kind in methods.items()]) > 10
+assert TrainConfig(clamp="abs").settings.clamp == "abs"
+sys.stdout.write(json.dumps(sorted(set(json.loads(sys.argv[1])) & set(sys.modules))))
+"""
+
+
+def test_methods_and_their_settings_are_read_without_heavy_imports():
+    command = [sys.executable, "-c", READ_METHODS, json.dumps(sorted(HEAVY))]
+    assert json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) == []
+
+
 def test_a_design_needs_no_torch():
     words = ["design", "--tuple", "3:1", "--prior", "0.5"]
     command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(["torch"])]
@@ -290,6 +307,52 @@ def test_a_reader_that_leaves_early_is_no_error(words):
 def test_the_version_is_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert __version__ == project["version"]
+
+
+# --- help ---------------------------------------------------------------------------------------
+
+
+def panels_of(name: str) -> dict[str, list[str]]:
+    """Options of a command by the panel that shows them, as --help orders them."""
+    panels: dict[str, list[str]] = {}
+    for parameter in LEAVES[name].params:
+        panels.setdefault(parameter.rich_help_panel or "", []).append(parameter.opts[0])
+    return panels
+
+
+def test_train_shows_a_dozen_options_first_and_the_others_in_panels():
+    panels = panels_of("train")
+    assert list(panels) == ["", "Method", "Network", "Optimisation", "Run"]
+    assert len(panels[""]) <= 12
+    assert {"--tuples", "--out", "--prior", "--method", "--epochs", "--seed"} <= set(panels[""])
+    assert {"--clamp", "--mask-rate", "--warmup"} <= set(panels["Method"])
+    assert {"--encoder", "--features", "--normalize"} <= set(panels["Network"])
+    assert {"--lr", "--batch-size", "--select"} <= set(panels["Optimisation"])
+    assert {"--device", "--threads", "--ranks", "--resume"} <= set(panels["Run"])
+
+
+def test_the_panels_are_what_help_prints():
+    ended = subprocess.run(
+        [sys.executable, "-m", "ntmp_cli", "train", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+    )
+    panel, shown = "", {}
+    for line in ended.stdout.splitlines():
+        if title := re.match(r"╭─ (\w+) ─", line):
+            panel = "" if title[1] == "Options" else title[1]
+        elif option := re.match(r"│ [* ]*(--[a-z-]+)", line):
+            shown.setdefault(panel, []).append(option[1])
+    shown[""].remove("--help")
+    assert shown == panels_of("train")
+    assert "(count, ure, uu, uucor)" in ended.stdout  # the methods that have the setting
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
+def test_other_commands_have_no_panels(name):
+    assert list(panels_of(name)) in ([""], [])
 
 
 # --- everything is described --------------------------------------------------------------------
@@ -326,9 +389,9 @@ def test_every_option_of_every_command_is_described(name):
     assert undescribed == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REGISTRIES)
 def test_every_registered_thing_has_a_docstring(kind):
-    registry = registry_of(kind)
+    registry = REGISTRIES[kind]
     assert registry.names()
     for name in registry.names():
         own = registry.get(name).__doc__
@@ -337,9 +400,9 @@ def test_every_registered_thing_has_a_docstring(kind):
 
 
 def test_a_name_cannot_be_registered_twice():
-    registry: Registry[object] = Registry("thing", "ntmp_cli.errors")
+    registry: Registry[object, Facts] = Registry("thing", "ntmp_cli.errors", Facts)
     registry.register("one")(object())
-    with pytest.raises(ValueError, match="thing 'one' is registered twice"):
+    with pytest.raises(UsageError, match=r"test_house\.py:\d+: thing 'one' is registered twice: here and by"):
         registry.register("one")(object())
 
 
@@ -356,7 +419,7 @@ def test_every_file_of_tests_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(("kind", "family"), [("encoders", "clip"), ("encoders", "torchvision:NAME")])
 def test_families_of_names_are_listed_beside_what_is_registered(kind, family):
-    registry = registry_of(kind)
+    registry = REGISTRIES[kind]
     assert family in registry.summaries()
     assert family not in registry.names()
-    assert registry_of("models").summaries()["torchvision:NAME"]
+    assert REGISTRIES["models"].summaries()["torchvision:NAME"]

@@ -39,6 +39,8 @@ S = TypeVar("S", bound=Summary, covariant=True, default=Summary)
 MANIFEST = "manifest.json"
 FORMAT = "ntmp"
 FORMAT_VERSION = 1
+# The key of a configuration that names the plugins it depends on.
+PLUGINS = "plugins"
 SHOWN_PROBLEMS = 5
 KINDS = {
     "tuples": "ntmp make-tuples",
@@ -96,6 +98,11 @@ class Manifest(Generic[S]):
 
     def to_bytes(self) -> bytes:
         return canonical_json({"format": FORMAT, **asdict(self), "summary": self.summary.to_json()})
+
+    @property
+    def plugins(self) -> dict[str, str]:
+        """Where things that are not built in came from: `method mine` -> file and hash."""
+        return dict(self.config.get(PLUGINS, {}))
 
     def fulfils(self, plan: Plan) -> bool:
         """Whether this artefact is what `plan` would compute again."""
@@ -295,14 +302,18 @@ def _well_typed(manifest: Manifest[Any]) -> bool:
     expected = {"kind": str, "config": dict, "summary": dict, "package_version": str}
     return (
         all(isinstance(getattr(manifest, name), kind) for name, kind in expected.items())
+        and _is_text_by_text(manifest.config.get(PLUGINS, {}))
         and (manifest.seed is None or _is_size(manifest.seed))
-        and all(isinstance(each, dict) and {"kind", "sha256"} <= each.keys() for each in manifest.inputs)
-        and all(isinstance(value, str) for each in manifest.inputs for value in each.values())
+        and all(_is_text_by_text(each) and {"kind", "sha256"} <= each.keys() for each in manifest.inputs)
         and all(isinstance(name, str) for name in manifest.unhashed)
         and all(isinstance(e.path, str) and isinstance(e.sha256, str) and _is_size(e.bytes) for e in manifest.files)
         and all(e.rows is None or _is_size(e.rows) for e in manifest.files)
         and len({e.path for e in manifest.files}) == len(manifest.files)
     )
+
+
+def _is_text_by_text(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _is_size(value: object) -> bool:

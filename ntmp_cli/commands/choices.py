@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 
-def dataset_names() -> list[str]:
-    from ntmp_cli.data.labelled import datasets
-
-    return datasets.names()
-
-
-def method_names() -> list[str]:
-    from ntmp_cli.learning.method import methods
-
-    return methods.names()
+from ntmp_cli.errors import NtmpError
+from ntmp_cli.plugins import load_plugins
+from ntmp_cli.registry import REGISTRIES
 
 
-def model_names() -> list[str]:
-    from ntmp_cli.learning.models import models
+def names_of(kind: str) -> Callable[[], list[str]]:
+    """A function that lists the names of one kind, those of installed plugins among them."""
 
-    return models.names()
+    def names() -> list[str]:
+        with suppress(NtmpError):  # a broken plugin should not break the shell
+            load_plugins()
+        return REGISTRIES[kind].names()
 
-
-def encoder_names() -> list[str]:
-    from ntmp_cli.learning.encoders import encoders
-
-    return encoders.names()
-
-
-def prior_names() -> list[str]:
-    from ntmp_cli.prior.estimator import priors
-
-    return priors.names()
-
-
-def metric_names() -> list[str]:
-    from ntmp_cli.evaluation.metrics import metrics
-
-    return metrics.names()
-
-
-def engine_names() -> list[str]:
-    from ntmp_cli.sweeps.engine import engines
-
-    return engines.names()
+    return names

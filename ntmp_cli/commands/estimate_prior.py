@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import encoder_names, model_names, prior_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.commands.train import Device, Features, Threads
@@ -16,7 +16,10 @@ from ntmp_cli.config import EstimatePriorConfig
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory with the unlabeled pool.", show_default=False)]
 
 
-@with_config(EstimatePriorConfig, complete={"estimator": prior_names, "model": model_names, "encoder": encoder_names})
+@with_config(
+    EstimatePriorConfig,
+    complete={"estimator": names_of("priors"), "model": names_of("models"), "encoder": names_of("encoders")},
+)
 def command(
     config: EstimatePriorConfig,
     tuples: Tuples,

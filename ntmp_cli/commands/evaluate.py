@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import metric_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import IfExists, Json, Out, Wide, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import EvaluateConfig, ReportConfig
@@ -15,7 +15,7 @@ from ntmp_cli.config import EvaluateConfig, ReportConfig
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
 
 
-@with_config(EvaluateConfig, complete={"metrics": metric_names})
+@with_config(EvaluateConfig, complete={"metrics": names_of("metrics")})
 def command(
     config: EvaluateConfig,
     runs: Runs,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import dataset_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import DataRoot, IfExists, Json, Out, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import MakeTuplesConfig
@@ -14,7 +14,7 @@ from ntmp_cli.config import MakeTuplesConfig
 
 @with_config(
     MakeTuplesConfig,
-    complete={"dataset": dataset_names},
+    complete={"dataset": names_of("datasets")},
     short_forms={"n": "Tuple length; --n 3 --m 1 is short for --tuple 3:1.", "m": "Positives per tuple."},
 )
 def command(

@@ -9,6 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,6 +17,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from ntmp_cli.artifacts import refuse_overlap
+from ntmp_cli.config import PANELS
+from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import Settings, load
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
@@ -57,6 +60,7 @@ def with_config(
     stand_in: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     assignments: dict[str, str] | None = None,
     folders: Sequence[str] = (".",),
+    panels: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give the command an option per field of `model` and pass it the built `config`.
 
@@ -65,7 +69,8 @@ def with_config(
     choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
     group of settings to the help of its own option, which is --set inside that group; `stand_in` turns the
     command's own options into settings that hold where nothing else gives them; `folders` are those that the command
-    makes below --out, where it does not make that itself: the file of settings may not lie in them.
+    makes below --out, where it does not make that itself: the file of settings and plugins may not lie in them;
+    `panels` puts some of these options into panels of --help beside the settings of that panel.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -79,6 +84,7 @@ def with_config(
         ]
         members = {name: _options_of(group) for name, group in groups.items()}
         own += [option for group in members.values() for option in group]
+        own = [_in_panel(p, panels[p.name]) if panels and p.name in panels else p for p in own]
         # Groups of settings have no option of their own: they are given by file and --set.
         fields = {name: f for name, f in model.described().items() if get_origin(f.annotation) is not dict}
         options = [_option(name, field, (complete or {}).get(name)) for name, field in fields.items()]
@@ -113,18 +119,34 @@ def with_config(
             found = stand_in(given) if stand_in else {}
             file = given.pop("config_file")
             config = load(model, file, overrides, chosen, found)
-            if file is not None and given.get("out") is not None:
-                refuse_overlap(given["out"], [file], folders)
+            if given.get("out") is not None:
+                read = [*([] if file is None else [file]), *map(Path, plugin_files())]
+                refuse_overlap(given["out"], read, folders)
             for name, group in members.items():
                 given[name] = groups[name](**{option.name: given.pop(option.name) for option in group})
             command(config=config, **given)
 
-        run.__signature__ = inspect.Signature([*own, *options, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in (*own, *options, *shared)}
+        everything = sorted([*own, *options, *shared], key=_panel_number)
+        run.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in everything}
         del run.__wrapped__
         return run
 
     return decorate
+
+
+def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
+    """The same option, shown in a panel of --help."""
+    kind, option = get_args(parameter.annotation)
+    option = copy(option)
+    option.rich_help_panel = panel
+    return parameter.replace(annotation=Annotated[kind, option])
+
+
+def _panel_number(parameter: inspect.Parameter) -> int:
+    """Where an option is shown: those without panel first, then panel by panel."""
+    panel = get_args(parameter.annotation)[1].rich_help_panel
+    return PANELS.index(panel) if panel else -1
 
 
 def _options_of(group: Any) -> list[inspect.Parameter]:

@@ -34,11 +34,11 @@ def limit_threads(threads: int | None) -> None:
 
 def describe(record: EpochRecord) -> str:
     """Loss, partial risks, held-out risk and throughput of an epoch in one line."""
-    parts = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("risk_terms", {}).items())
+    terms = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("risk_terms", {}).items())
     risk = record.fields["heldout_risk"]
     heldout = "" if risk is None else f" held-out {risk:.3f}"
     rate = record.instances / max(record.seconds, 1e-9)
-    return f"loss {record.fields['loss']:.3f}{heldout} {rate:,.0f}/s" + (f" ({parts})" if parts else "")
+    return f"loss {record.fields['loss']:.3f}{heldout} {rate:,.0f}/s" + (f" ({terms})" if terms else "")
 
 
 class _Silence:

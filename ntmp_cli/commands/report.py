@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import metric_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import IfExists, Json, Out, Wide, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ReportConfig
@@ -26,7 +26,7 @@ Priors = Annotated[
 ]
 
 
-@with_config(ReportConfig, complete={"metrics": metric_names})
+@with_config(ReportConfig, complete={"metrics": names_of("metrics")})
 def command(
     config: ReportConfig,
     evaluation: Evaluation,

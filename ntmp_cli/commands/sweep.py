@@ -10,7 +10,7 @@ import typer
 
 from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
-from ntmp_cli.commands.choices import engine_names, metric_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
 from ntmp_cli.commands.show import identity, show
@@ -36,7 +36,7 @@ OwnTuples = Annotated[
 
 
 def _complete_engine(incomplete: str) -> list[str]:
-    return [name for name in engine_names() if name.startswith(incomplete)]
+    return [name for name in names_of("engines")() if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Running:
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=prior_setting, folders=SWEEP_FOLDERS)
+@with_config(PriorSweepConfig, complete={"metric": names_of("metrics")}, stand_in=prior_setting, folders=SWEEP_FOLDERS)
 def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
@@ -88,7 +88,7 @@ def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, 
 
 
 @app.command("count-noise")
-@with_config(CountNoiseSweepConfig, complete={"metric": metric_names}, folders=SWEEP_FOLDERS)
+@with_config(CountNoiseSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
 
@@ -98,7 +98,7 @@ def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
 
 
 @app.command("gap")
-@with_config(GapSweepConfig, complete={"metric": metric_names}, folders=SWEEP_FOLDERS)
+@with_config(GapSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
 def gap(config: GapSweepConfig, running: Running) -> None:
     """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
 
@@ -112,7 +112,7 @@ def gap(config: GapSweepConfig, running: Running) -> None:
 @app.command("grid")
 @with_config(
     GridSweepConfig,
-    complete={"metric": metric_names},
+    complete={"metric": names_of("metrics")},
     folders=SWEEP_FOLDERS,
     assignments={
         "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."

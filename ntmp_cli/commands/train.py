@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.choices import encoder_names, method_names, model_names
+from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import IfExists, Json, Out, with_config
 from ntmp_cli.commands.prior_from import PriorFrom
 from ntmp_cli.commands.show import identity, show
-from ntmp_cli.config import TrainConfig
+from ntmp_cli.config import NETWORK_PANEL, RUN_PANEL, TrainConfig
 from ntmp_cli.ranks import is_first_process
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to train on.", show_default=False)]
@@ -36,7 +36,11 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threa
 
 @with_config(
     TrainConfig,
-    complete={"method": method_names, "model": model_names, "encoder": encoder_names},
+    complete={"method": names_of("methods"), "model": names_of("models"), "encoder": names_of("encoders")},
+    panels={
+        **dict.fromkeys(("resume", "device", "threads", "checkpoint_seconds", "tensorboard"), RUN_PANEL),
+        "features": NETWORK_PANEL,
+    },
 )
 def command(
     config: TrainConfig,

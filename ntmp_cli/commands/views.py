@@ -123,7 +123,7 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
     if run.encoder:
         shown["features"] = f"{run.encoder}, {run.features.shape[0]} numbers"
     if "negative_rate" in last:
-        shown["parts below 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
+        shown["risk terms < 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
     print_pairs(console, shown)
 
 

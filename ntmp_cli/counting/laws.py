@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +40,7 @@ class NoiseLaw(ABC):
         return self.likelihood(k[:, None], k, n)
 
 
-noise_laws: Registry[type[NoiseLaw]] = REGISTRIES["count-laws"]
+noise_laws: Registry[type[NoiseLaw], Facts] = REGISTRIES["count-laws"]
 """Laws by name; a law is a class whose arguments are its parameters."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 _HASH_BLOCK = 4 * 2**20
 
@@ -62,7 +62,7 @@ class LabelledData:
 
 
 # A source is a function of a SourceRequest; `npz:PATH` calls the source `npz` with argument PATH.
-datasets: Registry[Callable[[SourceRequest], LabelledData]] = REGISTRIES["datasets"]
+datasets: Registry[Callable[[SourceRequest], LabelledData], Facts] = REGISTRIES["datasets"]
 
 
 def load_labelled(

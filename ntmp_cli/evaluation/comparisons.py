@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypedDict
 import numpy as np
 
 from ntmp_cli.config import HolmFamily
-from ntmp_cli.evaluation.metrics import DESCRIPTIVE
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.resampling import intervals_by_size
 from ntmp_cli.evaluation.significance import DECIMALS, cliffs_delta, holm, magnitude, smallest_p, wilcoxon
 from ntmp_cli.evaluation.summary import Cell, Group, Row, cell_of, cell_order, defined
@@ -52,6 +52,7 @@ class Comparison(TypedDict):
     method: str
     variant: str
     reference: str
+    reference_is_oracle: bool
     reference_variant: str
     cells: int
     pairs: int
@@ -108,18 +109,20 @@ class _Paired:
         self.missing += [f"{cell}: {what}" for what in other.missing]
 
 
-def compare(
-    rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric", ceilings: Iterable[str] = ()
-) -> list[Comparison]:
+def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric") -> list[Comparison]:
     """Compare every method and variant with the reference, cell by cell and, where there are several, over all cells.
 
-    A pair is one repetition (seed of training and of tuples) in one cell that both sides have a value for. Methods in
-    `ceilings` see the labels: they are not compared, unless one is the reference. Nor are metrics that only describe.
+    A pair is one repetition (seed of training and of tuples) in one cell that both sides have a value for. Oracles are
+    not compared, unless one is the reference. Nor are metrics that only describe.
     """
-    left_out = set(ceilings) - {reference}
+    reference_is_oracle = False
     by_metric: dict[str, dict[Cell, dict[Entry, Values]]] = {}
     for row in rows:
-        if row["metric"] not in DESCRIPTIVE and row["method"] not in left_out:
+        if row["method"] == reference:
+            reference_is_oracle = row["is_oracle"]
+        elif row["is_oracle"]:
+            continue
+        if not facts_of(row["metric"]).descriptive:
             entries = by_metric.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
             values = entries.setdefault(Entry(row["method"], row["variant"]), {})
             values[row["seed"], row.get("tuples_seed")] = defined(row["value"])
@@ -129,7 +132,7 @@ def compare(
         pairings += [paired for of_cell in own for paired in of_cell]
         if len(cells) > 1:
             pairings += _overall(own)
-    return _with_holm(list(_measured(pairings, family)), family)
+    return _with_holm(list(_measured(pairings, family, reference_is_oracle=reference_is_oracle)), family)
 
 
 def reference_of(entry: Entry, entries: Iterable[Entry], reference: str) -> Entry | None:
@@ -180,7 +183,7 @@ def _overall(of_cells: Sequence[Sequence[_Paired]]) -> list[_Paired]:
     return [paired for _, paired in sorted(joined.items()) if paired.overall]
 
 
-def _measured(pairings: Sequence[_Paired], family: HolmFamily) -> Iterator[Comparison]:
+def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_oracle: bool) -> Iterator[Comparison]:
     differences = [paired.differences() for paired in pairings]
     limits = intervals_by_size(differences)
     sign_limits = intervals_by_size([paired.signs() if paired.overall else [] for paired in pairings])
@@ -205,6 +208,7 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily) -> Iterator[Compa
             "method": paired.entry.method,
             "variant": paired.entry.variant,
             "reference": paired.reference.method,
+            "reference_is_oracle": reference_is_oracle,
             "reference_variant": paired.reference.variant,
             "cells": len(paired.cells),
             "pairs": size,

@@ -11,7 +11,7 @@ another share of positives it is only right after reweighting to π, so these me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.calibration import brier, calibration_error, equal_mass_calibration_error, label_nll
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, MetricFacts, Registry
 
 
 class Confusion(NamedTuple):
@@ -136,7 +136,18 @@ def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
         )
 
 
-metrics: Registry[Callable[[Scored], float]] = REGISTRIES["metrics"]
+metrics: Registry[Callable[[Scored], float], MetricFacts] = REGISTRIES["metrics"]
+
+
+def facts_of(metric: str) -> MetricFacts:
+    """How values of a metric are read: direction, unit, place in a report."""
+    return metrics.entry(metric).facts
+
+
+def default_columns() -> tuple[str, ...]:
+    """Metrics that a report shows unless asked otherwise, in their order."""
+    placed = [(entry.facts.column, name) for name, entry in metrics.entries().items() if entry.facts.column is not None]
+    return tuple(name for _, name in sorted(placed))
 
 
 def evaluate_metrics(scored: Scored, names: Sequence[str]) -> dict[str, float]:
@@ -159,7 +170,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-@metrics.register("ap")
+@metrics.register("ap", column=2)
 def ap(scored: Scored) -> float:
     """Average precision: area under the precision-recall steps, Σₖ (Rₖ − Rₖ₋₁) Precₖ.
 
@@ -171,7 +182,7 @@ def ap(scored: Scored) -> float:
     return _ratio(float(np.sum(np.diff(tp, prepend=0) * precisions)), float(tp[-1]))
 
 
-@metrics.register("auroc")
+@metrics.register("auroc", column=3)
 def auroc(scored: Scored) -> float:
     """Area under the ROC curve: chance that a positive outscores a negative, a tie counting half.
 
@@ -183,14 +194,14 @@ def auroc(scored: Scored) -> float:
     return _ratio(float(twice), 2.0 * float(tp[-1]) * float(fp[-1]))
 
 
-@metrics.register("accuracy")
+@metrics.register("accuracy", unit="percent", column=1)
 def accuracy(scored: Scored) -> float:
     """Share of test instances classified correctly (COR), on the test split as it is: (TP+TN)/(P+N)."""
     tp, _, _, tn = scored.confusion
     return _ratio(tp + tn, scored.labels.size)
 
 
-@metrics.register("accuracy_at_prior")
+@metrics.register("accuracy_at_prior", unit="percent")
 def accuracy_at_prior(scored: Scored) -> float:
     """Accuracy reweighted to the class prior π of the unlabeled pool: π·TPR + (1−π)·TNR.
 
@@ -208,7 +219,7 @@ def tpr(scored: Scored) -> float:
     return _ratio(tp, tp + fn)
 
 
-@metrics.register("fpr")
+@metrics.register("fpr", lower_is_better=True)
 def fpr(scored: Scored) -> float:
     """False positive rate: FP/N; lower is better. Undefined without negatives."""
     _, fp, _, tn = scored.confusion
@@ -229,7 +240,7 @@ def f1(scored: Scored) -> float:
     return _f1(tp, fp + fn)
 
 
-@metrics.register("macro_f1")
+@metrics.register("macro_f1", column=4)
 def macro_f1(scored: Scored) -> float:
     """Mean of the F1 of the positive and of the negative class. Undefined when either is.
 
@@ -280,7 +291,7 @@ _MEASURES: dict[str, tuple[str, Callable[[Scored, Forecasts, NDArray[np.float64]
 }
 
 
-def _register_calibration() -> Iterator[str]:
+def _register_calibration() -> None:
     """Each measure as the split is and reweighted to π, of the scores as they are and after either temperature."""
     for measure, (what, function) in _MEASURES.items():
         for scaling in ("", *Temperatures._fields):
@@ -289,8 +300,9 @@ def _register_calibration() -> Iterator[str]:
                 metric = _calibration_metric(function, scaling, at_prior)
                 where = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
                 metric.__doc__ = f"{what}{where}."
-                metrics.register(name)(metric)
-                yield name
+                # Log-losses have no upper limit.
+                unit = "number" if measure == "nll" else "fraction"
+                metrics.register(name, lower_is_better=True, unit=unit)(metric)
 
 
 def _calibration_metric(
@@ -305,23 +317,16 @@ def _calibration_metric(
     return metric
 
 
-# Metrics of which less is better; of those that only describe, neither more nor less is.
-LOWER_IS_BETTER = frozenset({"fpr", *_register_calibration()})
-DESCRIPTIVE = frozenset({"temperature_labels", "temperature_counts"})
+_register_calibration()
 
 
-def at_most_one(metric: str) -> bool:
-    """Whether no value of the metric exceeds 1: all but log-losses and temperatures."""
-    return not metric.startswith(("nll", "temperature"))
-
-
-@metrics.register("temperature_labels")
+@metrics.register("temperature_labels", descriptive=True, unit="number")
 def temperature_labels(scored: Scored) -> float:
     """Temperature fitted to the labels of held-out unlabeled instances; undefined without them."""
     return scored.temperatures.labels
 
 
-@metrics.register("temperature_counts")
+@metrics.register("temperature_counts", descriptive=True, unit="number")
 def temperature_counts(scored: Scored) -> float:
     """Temperature fitted to the counts of held-out tuples; undefined without them."""
     return scored.temperatures.counts

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.evaluation.comparisons import Entry
-from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.significance import DECIMALS, mean_ranks
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
 
@@ -30,15 +30,14 @@ class Ranking(TypedDict):
     friedman_p: float | None
 
 
-def rankings(summary: Iterable[SummaryRow], ceilings: Iterable[str] = ()) -> list[Ranking]:
+def rankings(summary: Iterable[SummaryRow]) -> list[Ranking]:
     """Rank methods by their mean over seeds, best mean first in each metric; ties share their mean rank.
 
-    A cell counts where every method of the metric has a defined mean; what sees the labels is not ranked.
+    A cell counts where every method of the metric has a defined mean; an oracle is not ranked.
     """
-    left_out = set(ceilings)
     means: dict[str, dict[Cell, dict[Entry, float]]] = {}
     for row in summary:
-        if row["metric"] not in DESCRIPTIVE and row["method"] not in left_out:
+        if not row["is_oracle"] and not facts_of(row["metric"]).descriptive:
             cell = means.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
             if row["mean"] is not None:
                 cell[Entry(row["method"], row["variant"])] = row["mean"]
@@ -50,7 +49,7 @@ def _of_metric(metric: str, cells: dict[Cell, dict[Entry, float]]) -> list[Ranki
     full = [[cell[entry] for entry in entries] for cell in cells.values() if len(cell) == len(entries)]
     if not full or len(entries) < 2:
         return []
-    sign = 1 if metric in LOWER_IS_BETTER else -1
+    sign = 1 if facts_of(metric).lower_is_better else -1
     ranks = np.array([mean_ranks(sign * np.round(values, DECIMALS)) for values in np.array(full)])
     p = friedman_p(ranks)
     found: list[Ranking] = [

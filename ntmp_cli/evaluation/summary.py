@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypedDict
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.metrics import at_most_one
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.resampling import Limits, intervals_by_size
 
 
@@ -21,6 +21,8 @@ class Group(TypedDict):
     m: int | None
     prior: float
     method: str
+    is_oracle: bool
+    """Whether the method sees true labels: then it is an upper bound, never ranked or compared."""
     variant: str
     metric: str
 
@@ -94,7 +96,7 @@ def t_interval(row: SummaryRow, *, level: float = 0.95) -> tuple[float, float] |
     if seeds < 2 or mean is None or std is None:
         return None
     margin = float(stdtrit(seeds - 1, (1 + level) / 2)) * std / math.sqrt(seeds)
-    highest = 1.0 if at_most_one(row["metric"]) else math.inf
+    highest = math.inf if facts_of(row["metric"]).unit == "number" else 1.0
     return max(0.0, mean - margin), min(highest, mean + margin)
 
 
@@ -153,6 +155,7 @@ def _group(row: Group) -> Group:
         "m": row["m"],
         "prior": row["prior"],
         "method": row["method"],
+        "is_oracle": row["is_oracle"],
         "variant": row["variant"],
         "metric": row["metric"],
     }

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
 
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel
 
 from ntmp_cli.learning.models import Scorer
 
 
 class WeightAverage:
-    """torch's AveragedModel with a decay that grows from 0.1 to its full value, min(d, (1+t)/(10+t)).
+    """A second network whose weights follow those of the first with a decay of min(d, (1+t)/(10+t)) after t updates.
 
     The ramp keeps the random start from holding short runs back. A decay of 0 turns averaging off: then the network
-    itself is scored.
+    itself is scored. torch's AveragedModel does the same, but walks through all modules at every update: 0.6 ms for the
+    mlp, whose whole step takes about 3 ms, where the tensors listed once take 0.06 ms.
     """
 
     def __init__(self, model: Scorer, decay: float) -> None:
-        self.decay = decay
-        self._source = model
-        self._averaged: AveragedModel | None = None
-        if decay > 0:
-            self._averaged = AveragedModel(model, multi_avg_fn=self._average, use_buffers=True)
-            self._averaged.requires_grad_(False)
-            # AveragedModel copies at its first update; ours averages from the initial weights on.
-            self._averaged.n_averaged.fill_(1)
-
-    @property
-    def model(self) -> Scorer:
-        """The network that is scored."""
-        return self._source if self._averaged is None else self._averaged.module  # type: ignore[return-value]
-
-    @property
-    def updates(self) -> int:
-        return 0 if self._averaged is None else int(self._averaged.n_averaged) - 1
-
-    @updates.setter
-    def updates(self, number: int) -> None:
-        if self._averaged is not None:
-            self._averaged.n_averaged.fill_(number + 1)
+        self.decay, self.updates = decay, 0
+        self.model = model if decay == 0 else copy.deepcopy(model).requires_grad_(False)
+        pairs = list(zip(self.model.state_dict().values(), model.state_dict().values(), strict=True))
+        self._averaged = [ours for ours, _ in pairs if ours.is_floating_point()]
+        self._current = [theirs for ours, theirs in pairs if ours.is_floating_point()]
+        self._counters = [pair for pair in pairs if not pair[0].is_floating_point()]  # BatchNorm's number of batches
 
     def update(self) -> None:
-        if self._averaged is not None:
-            self._averaged.update_parameters(self._source)
+        """Move the averaged weights towards the current ones."""
+        if self.decay == 0:
+            return
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        torch._foreach_lerp_(self._averaged, self._current, 1 - decay)
+        for ours, theirs in self._counters:
+            ours.copy_(theirs)
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores of the averaged network, without gradients."""
@@ -52,10 +42,3 @@ class WeightAverage:
         with torch.no_grad():
             scores: Tensor = self.model(x).float()
         return scores
-
-    def _average(self, averaged: Sequence[Tensor], current: Sequence[Tensor], number: Tensor | int) -> None:
-        if not averaged[0].is_floating_point():  # BatchNorm's counter of batches
-            torch._foreach_copy_(list(averaged), list(current))
-            return
-        updates = int(number) - 1
-        torch._foreach_lerp_(list(averaged), list(current), 1 - min(self.decay, (1 + updates) / (10 + updates)))

@@ -30,7 +30,7 @@ class TupleChunk:
     """Some tuples that can be loaded: (instances, sizes n_t, recorded counts m_t).
 
     `targets` gives one number per instance to those few methods that learn from such: a teacher's probabilities, or,
-    for the supervised ceiling alone, the true labels.
+    for an oracle alone, the true labels.
     """
 
     tuples: int

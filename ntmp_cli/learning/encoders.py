@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 RANDOM_DIM = 512
 PCA_DIM = 100
@@ -61,7 +61,7 @@ class Request:
 
 Builder = Callable[[Request], Encoder]
 
-encoders: Registry[Builder] = REGISTRIES["encoders"]
+encoders: Registry[Builder, Facts] = REGISTRIES["encoders"]
 
 
 def encoder_choices() -> list[str]:

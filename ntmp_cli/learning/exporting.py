@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.registry import Registry
+from ntmp_cli.registry import Facts, Registry
 
 INPUT, OUTPUTS = "rows", ("score", "probability")
 # An exporter turns a module and two rows of its input into the bytes of a file.
-exporters: Registry[Callable[[nn.Module, Tensor], bytes]] = Registry("format", "ntmp_cli.learning.exporting")
+exporters: Registry[Callable[[nn.Module, Tensor], bytes], Facts] = Registry(
+    "format", "ntmp_cli.learning.exporting", Facts
+)
 
 
 class NumericColumns(nn.Module):

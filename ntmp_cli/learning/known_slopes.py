@@ -34,7 +34,7 @@ class _KnownSlope(torch.autograd.Function):
 
 
 def clamped_sigmoid_risk(scores: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two parts of the unbiased risk under the sigmoid loss, and the slope of max(0, part) + max(0, part)."""
+    """The two terms of the unbiased risk under the sigmoid loss, and the slope of max(0, term) + max(0, term)."""
     p = scores.sigmoid()
     q = 1 - p
     positive, negative = plus @ q, minus @ p

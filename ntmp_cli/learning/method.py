@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task
 
@@ -69,6 +69,12 @@ class Method(ABC):
     """The frozen encoder that the method needs, or None."""
     normalises: ClassVar[bool] = True
     """Whether inputs may be standardised; a cosine is one of features as they are."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Settings are given flat, side by side with those of every training.
+        if shared := sorted(cls.settings.model_fields.keys() & TrainConfig.model_fields.keys()):
+            raise TypeError(f"{cls.settings.__name__}: every training has the settings {', '.join(shared)} already")
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         self.config = config
@@ -171,5 +177,5 @@ class FittedMethod(Method):
         """The scorer. May read the data more than once."""
 
 
-methods: Registry[type[Method]] = REGISTRIES["methods"]
+methods: Registry[type[Method], Facts] = REGISTRIES["methods"]
 """One file per method, or per family of methods; importing the package's modules fills the registry."""

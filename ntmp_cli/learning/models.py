@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 ATTENTION_WIDTH = 128
 
 # A builder takes the shape of one instance and returns a network with one output.
-models: Registry[Callable[[tuple[int, ...]], nn.Module]] = REGISTRIES["models"]
+models: Registry[Callable[[tuple[int, ...]], nn.Module], Facts] = REGISTRIES["models"]
 
 
 @models.register("linear")

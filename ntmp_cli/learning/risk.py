@@ -124,7 +124,7 @@ def _single(values: NDArray[np.float64]) -> Tensor:
 def partial_risks(
     scores: Tensor, plus: Tensor, minus: Tensor, tuple_instances: int, loss: LossName, scope: ClampScope
 ) -> Tensor:
-    """The two parts whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
+    """The two terms whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
     phi = LOSSES[loss].phi
     plus, minus = plus.to(scores), minus.to(scores)
     positive, negative = phi(scores), phi(-scores)
@@ -134,13 +134,13 @@ def partial_risks(
     return torch.stack([both[:tuple_instances].sum(), both[tuple_instances:].sum()])
 
 
-def clamped(parts: Tensor, clamp: Clamp) -> Tensor:
-    """f(part) + f(part), with f the identity, max(0, ·) or |·|."""
+def clamped(terms: Tensor, clamp: Clamp) -> Tensor:
+    """f(term) + f(term), with f the identity, max(0, ·) or |·|."""
     if clamp == "relu":
-        parts = parts.relu()
+        terms = terms.relu()
     elif clamp == "abs":
-        parts = parts.abs()
-    return parts.sum()
+        terms = terms.abs()
+    return terms.sum()
 
 
 def unbiased_risk(

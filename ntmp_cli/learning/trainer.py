@@ -16,6 +16,7 @@ from ntmp_cli.learning.fitting import fit_data
 from ntmp_cli.learning.loop import Environment, EpochRecord, Job, Outcome, score_heldout, snapshot, train_epochs
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
+from ntmp_cli.learning.orientation import Orientation
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.training_data import (
     Batching,
@@ -29,7 +30,7 @@ from ntmp_cli.tuple_source import TupleSource
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained on what: a fold instead of the whole source where `data` is given."""
+    """What is trained on what: `data`, a fold with all the targets that its method wants, or else the whole source."""
 
     config: TrainConfig
     source: TupleSource
@@ -57,7 +58,7 @@ def train_scorer(training: Training) -> Trained:
     if isinstance(method, FittedMethod):
         return _fit(method, training)
     assert isinstance(method, GradientMethod), "a method is trained or fitted"
-    job = _assemble(method, training)
+    job = assemble(method, training)
     outcome, watcher = Outcome(), training.environment.watcher
     for record in train_epochs(job, outcome):
         if watcher:
@@ -66,15 +67,19 @@ def train_scorer(training: Training) -> Trained:
     return Trained(method, job.model, outcome, job.data.batch_size)
 
 
-def _assemble(method: GradientMethod, training: Training) -> Job:
+def assemble(method: GradientMethod, training: Training) -> Job:
+    """What the loop needs, before the first epoch."""
     config, source, processes = training.config, training.source, training.environment.processes
-    batching = Batching(method.batch, _targets(method, training), method.dealing())
-    data = training.data or training_shares(source, config, config.ranks or 1, batching)
+    data = training.data
+    if data is None:
+        batching = Batching(method.batch, _targets(method, training), method.dealing())
+        data = training_shares(source, config, config.ranks or 1, batching)
     model = _scorer(method, training, data)
     first = processes.rank == 0  # scores for all ranks
     heldout = source.heldout() if first else None
     test = source.test_instances() if first and config.trace_every else np.empty(0)
-    orientation = (heldout or orientation_sample(data[0])) if first else None
+    oriented = any(isinstance(callback, Orientation) for callback in method.callbacks())
+    orientation = (heldout or orientation_sample(data[0])) if first and oriented else None
     local = [processes.rank] if processes.size > 1 else []
     return Job(config, method, model, PartedData(data, local), heldout, test, orientation, training.environment)
 

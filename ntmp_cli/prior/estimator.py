@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import Line, looks_mirrored, recalibrate
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,4 +88,4 @@ class Sample:
 
 
 # An estimator gives the class prior π of the unlabeled pool for every resample; nan where it is undefined.
-priors: Registry[Callable[[Sample], Floats]] = REGISTRIES["priors"]
+priors: Registry[Callable[[Sample], Floats], Facts] = REGISTRIES["priors"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ntmp_cli.evaluation.comparisons import Comparison, entry_of
-from ntmp_cli.evaluation.metrics import LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import ABSENT, PERCENT, is_ceiling, signed, statistics_cells
+from ntmp_cli.reporting.tables import ABSENT, in_percent, signed, statistics_cells
 from ntmp_cli.reporting.words import LEVEL, tested_words, winner_of
 
 
@@ -43,12 +43,13 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
 
 def _row(found: Comparison) -> tuple[Cell, ...]:
     metric, difference = found["metric"], found["difference"]
-    better = found["losses" if metric in LOWER_IS_BETTER else "wins"]
+    lower_is_better = facts_of(metric).lower_is_better
+    better = found["losses" if lower_is_better else "wins"]
     conclusion = conclude(found)
     interval, p, cliff = statistics_cells(metric, found)
     return (
         Cell(_where(found), (found["dataset"], found["tuples"], found["prior"])),
-        Cell(f"{metric} (lower is better)" if metric in LOWER_IS_BETTER else metric, (metric,)),
+        Cell(f"{metric} (lower is better)" if lower_is_better else metric, (metric,)),
         Cell(str(entry_of(found)), (found["method"], found["variant"])),
         Cell(conclusion, (conclusion,), best=conclusion == "better"),
         Cell(ABSENT if difference is None else signed(metric, difference), (difference,)),
@@ -69,7 +70,7 @@ def conclude(found: Comparison) -> str:
     side = winner_of(found)
     if side is None:
         return "differs, direction unclear"
-    if is_ceiling(found["reference"]):
+    if found["reference_is_oracle"]:
         return "differs from the upper bound"
     return "better" if side > 0 else "worse"
 
@@ -82,7 +83,7 @@ def _where(found: Comparison) -> str:
 
 def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: str) -> str:
     reference = comparisons[0]["reference"]
-    points = [metric for metric in metrics if metric in PERCENT]
+    points = [metric for metric in metrics if in_percent(metric)]
     unit = f", {', '.join(points)} in percentage points" if points else ""
     sentences = [
         f"{title.rstrip('.')}: every method minus {reference} on the same seeds{unit}",

@@ -8,13 +8,14 @@ from ntmp_cli.evaluation.comparisons import Entry
 from ntmp_cli.evaluation.summary import Cell as DataCell
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import PERCENT, best_rows, is_ceiling, metric_cell, setting_words
+from ntmp_cli.reporting.tables import best_rows, in_percent, metric_cell, setting_words
 
 
 def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes: Sequence[str] = ()) -> Table:
     """Means with their spread; rows of equal tuples and prior form a block, as in the paper."""
     rows = [row for row in summary if row["metric"] == metric]
-    entries = sorted({_entry(row) for row in rows}, key=lambda entry: (is_ceiling(entry.method), entry))
+    oracles = {_entry(row) for row in rows if row["is_oracle"]}
+    entries = sorted({_entry(row) for row in rows}, key=lambda entry: (entry in oracles, entry))
     by_cell: dict[DataCell, dict[Entry, SummaryRow]] = {}
     for row in rows:
         by_cell.setdefault(cell_of(row), {})[_entry(row)] = row
@@ -23,14 +24,14 @@ def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes
         best = {_entry(row) for row in best_rows(list(by_cell[cell].values()))}
         line = [metric_cell(metric, by_cell[cell].get(entry), best=entry in best) for entry in entries]
         blocks.setdefault((cell.tuples, cell.prior), []).append((*_labels(cell), *line))
-    unit = " (%)" if metric in PERCENT else ""
+    unit = " (%)" if in_percent(metric) else ""
     marked = any(cell.best for block in blocks.values() for row in block for cell in row)
-    ceilings = dict.fromkeys(entry.method for entry in entries if is_ceiling(entry.method))
+    unranked = dict.fromkeys(entry.method for entry in entries if entry in oracles)
     sentences = [
         f"{title.rstrip('.')}: {metric}{unit} on the test split",
         setting_words(rows),
         *(["Bold: best mean of each row"] if marked else []),
-        *([f"Not ranked, because it sees the labels: {', '.join(ceilings)}"] if ceilings else []),
+        *([f"Not ranked, because it sees the labels: {', '.join(unranked)}"] if unranked else []),
         *notes,
     ]
     fields = ("mean", "std", "undefined", "ci_low", "ci_high")

@@ -13,7 +13,6 @@ from ntmp_cli.reporting.tables import (
     ABSENT,
     UNDEFINED,
     best_rows,
-    is_ceiling,
     label_cells,
     metric_header,
     metric_number,
@@ -54,7 +53,7 @@ def overview_table(summary: Sequence[SummaryRow], metrics: Sequence[str]) -> Tab
 
 def _ordered(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     ranked = rank(rows)
-    return [*ranked, *sorted((row for row in rows if row not in ranked), key=lambda row: is_ceiling(row["method"]))]
+    return [*ranked, *sorted((row for row in rows if row not in ranked), key=lambda row: row["is_oracle"])]
 
 
 def _block(

@@ -12,11 +12,11 @@ import yaml
 
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.comparisons import Entry
-from ntmp_cli.evaluation.metrics import LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import Cell as DataCell
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import PERCENT, is_ceiling, metric_cell, metric_number, signed
+from ntmp_cli.reporting.tables import in_percent, metric_cell, metric_number, signed
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
 def counterparts(row: SummaryRow, ours: Ours | None) -> list[PaperCell]:
     """The paper's cells of our row's method; of a method that the paper lacks, the best cell of the same setting.
 
-    A ceiling, which sees the labels, competes with nobody.
+    An oracle competes with no method.
     """
     there = [cell for cell in paper_cells() if matches(cell, row, ours)]
-    if row["method"] in {cell.method for cell in paper_cells()} or is_ceiling(row["method"]):
+    if row["method"] in {cell.method for cell in paper_cells()} or row["is_oracle"]:
         return [cell for cell in there if cell.method == row["method"]]
-    return sorted(there, key=lambda cell: cell.mean, reverse=row["metric"] not in LOWER_IS_BETTER)[:1]
+    return sorted(there, key=lambda cell: cell.mean, reverse=not facts_of(row["metric"]).lower_is_better)[:1]
 
 
 def matches(cell: PaperCell, row: SummaryRow, ours: Ours | None) -> bool:
@@ -135,7 +135,7 @@ def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
     metric, mean = row["metric"], row["mean"]
     spread = "" if theirs.std is None else f" ± {metric_number(metric, theirs.std)}"
     whose = "" if theirs.method == entry.method else f" ({theirs.method})"
-    unit = " (%)" if metric in PERCENT else ""
+    unit = " (%)" if in_percent(metric) else ""
     return (
         Cell(row["dataset"], (row["dataset"],)),
         Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),

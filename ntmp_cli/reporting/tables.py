@@ -8,20 +8,10 @@ from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.comparisons import Comparison, Entry, reference_of
-from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import Cell as DataCell
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 from ntmp_cli.reporting.rendering import Cell, Column, Table
-
-# How a metric is shown; one that is not named here is a fraction.
-PERCENT = frozenset({"accuracy", "accuracy_at_prior"})
-# Methods that see the hidden labels: a ceiling to compare with, never the best of a block.
-CEILINGS = frozenset({"supervised"})
-
-
-def is_ceiling(method: str) -> bool:
-    return method.partition("+")[0] in CEILINGS
-
 
 UNDEFINED = "undefined"
 ABSENT = "—"
@@ -168,25 +158,28 @@ def label_cells(row: SummaryRow, seeds: int) -> list[Cell]:
 
 def best_rows(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     """Of one metric in one cell: those that share the best mean, as printed; none where none is to be singled out."""
-    if len(rows) < 2 or rows[0]["metric"] in DESCRIPTIVE:
+    if len(rows) < 2 or facts_of(metric := rows[0]["metric"]).descriptive:
         return []
-    metric = rows[0]["metric"]
     means = [
         (float(metric_number(metric, row["mean"])), row)
         for row in rows
-        if row["mean"] is not None and not row["undefined"] and not is_ceiling(row["method"])
+        if row["mean"] is not None and not row["undefined"] and not row["is_oracle"]
     ]
-    best = (min if metric in LOWER_IS_BETTER else max)((mean for mean, _ in means), default=None)
+    best = (min if facts_of(metric).lower_is_better else max)((mean for mean, _ in means), default=None)
     return [row for mean, row in means if mean == best]
 
 
 def metric_number(metric: str, value: float) -> str:
-    """A value as it is printed: accuracy in percent, the others as fractions."""
-    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
+    """A value as it is printed: in percent where the metric says so, else as it is."""
+    return f"{100 * value:.2f}" if in_percent(metric) else f"{value:.4f}"
+
+
+def in_percent(metric: str) -> bool:
+    return facts_of(metric).unit == "percent"
 
 
 def metric_header(metric: str) -> str:
-    return f"{metric} (%)" if metric in PERCENT else metric
+    return f"{metric} (%)" if in_percent(metric) else metric
 
 
 def _metric_column(metric: str) -> Column:
@@ -300,11 +293,11 @@ def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, ma
     """What bold and Δ stand for, and who was not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
-    unranked = dict.fromkeys(entry.method for entry in entries if is_ceiling(entry.method))
+    unranked = dict.fromkeys(entry.method for entry in entries if entry.first["is_oracle"])
     if unranked:
         yield f"Not ranked, because it sees the labels: {', '.join(unranked)}"
     if reference is not None:
-        unit = ", in percentage points" if metric in PERCENT else ""
+        unit = ", in percentage points" if in_percent(metric) else ""
         yield f"Δ: difference of the means to {reference}{unit}"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
-from ntmp_cli.evaluation.metrics import DESCRIPTIVE, LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
-from ntmp_cli.reporting.tables import PERCENT, is_ceiling, metric_number
+from ntmp_cli.reporting.tables import in_percent, metric_number
 from ntmp_cli.reporting.words import LEVEL, p_word, winner_of
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -20,12 +20,12 @@ def verdict(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Co
     A method that sees the labels never leads, see `upper_bound`. "Cannot prove" means that no result of so few pairs
     has a corrected p below .05.
     """
-    if metric in DESCRIPTIVE:
+    if facts_of(metric).descriptive:
         return f"By {metric} no method is better than another: it only describes a training."
     rows = [row for row in summary if row["metric"] == metric]
     comparisons = [found for found in comparisons if found["metric"] == metric]
     ranked = {cell: rank([row for row in rows if cell_of(row) == cell]) for cell in dict.fromkeys(map(cell_of, rows))}
-    if all(is_ceiling(row["method"]) for row in rows):
+    if all(row["is_oracle"] for row in rows):
         return "Only an upper bound was evaluated; there is no method to judge."
     if not any(ranked.values()):
         return f"No method has {_article(metric)} {metric} that is defined on all its seeds."
@@ -36,7 +36,7 @@ def verdict(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Co
 
 def upper_bound(summary: Sequence[SummaryRow], metric: str) -> str:
     """A sentence about methods that were trained on labels; empty without any."""
-    oracles = [row for row in summary if row["metric"] == metric and is_ceiling(row["method"])]
+    oracles = [row for row in summary if row["metric"] == metric and row["is_oracle"]]
     if not oracles:
         return ""
     if len({cell_of(row) for row in oracles}) > 1:
@@ -48,8 +48,8 @@ def upper_bound(summary: Sequence[SummaryRow], metric: str) -> str:
 
 def rank(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     """Best mean first: methods that see no labels and whose metric is defined on every seed."""
-    able = [row for row in rows if row["mean"] is not None and not row["undefined"] and not is_ceiling(row["method"])]
-    sign = 1 if rows and rows[0]["metric"] in LOWER_IS_BETTER else -1
+    able = [row for row in rows if row["mean"] is not None and not row["undefined"] and not row["is_oracle"]]
+    sign = 1 if rows and facts_of(rows[0]["metric"]).lower_is_better else -1
     return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), entry_of(row)))
 
 
@@ -135,7 +135,7 @@ class _Duel:
 
     @property
     def _sign(self) -> int:
-        return -self.side if self.found["metric"] in LOWER_IS_BETTER else self.side
+        return -self.side if facts_of(self.found["metric"]).lower_is_better else self.side
 
     @property
     def wins(self) -> int:
@@ -173,7 +173,7 @@ def _duel(best: Entry, comparisons: Sequence[Comparison], scope: str) -> _Duel |
     duels = [
         _Duel(found, side)
         for found in comparisons
-        if found["scope"] == scope and found["p_holm"] is not None and not is_ceiling(found["reference"])
+        if found["scope"] == scope and found["p_holm"] is not None and not found["reference_is_oracle"]
         for side in (1, -1)
         if best == (entry_of(found) if side > 0 else _reference_of(found))
     ]
@@ -196,14 +196,14 @@ def _tied(ranked: Sequence[SummaryRow]) -> list[SummaryRow]:
 def _value(row: SummaryRow, *, exact: bool = False) -> str:
     """A mean to three significant digits or so; `exact`: to the digits of the tables."""
     metric, mean = row["metric"], row["mean"] or 0.0
-    if metric in PERCENT:
+    if in_percent(metric):
         return f"{metric_number(metric, mean) if exact else f'{100 * mean:.1f}'} %"
     return metric_number(metric, mean) if exact else f"{mean:.3f}"
 
 
 def _by(metric: str) -> str:
     """The metric is named unless it is the accuracy, which a percentage is taken for."""
-    lower = " (lower is better)" if metric in LOWER_IS_BETTER else ""
+    lower = " (lower is better)" if facts_of(metric).lower_is_better else ""
     return "" if metric == "accuracy" else f" in {metric}{lower}"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
-from ntmp_cli.evaluation.metrics import LOWER_IS_BETTER
+from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.tables import PERCENT, best_rows, is_ceiling, metric_number, pairs_word, signed
+from ntmp_cli.reporting.tables import best_rows, in_percent, metric_number, pairs_word, signed
 
 LEVEL = 0.05
 
@@ -37,12 +37,12 @@ def _where(found: Comparison) -> str:
 def _by_how_much(found: Comparison, ours: Entry, theirs: Entry) -> str:
     metric, difference = found["metric"], found["difference"] or 0.0
     size = _amount(metric, difference)
-    bound = "the upper bound " if is_ceiling(found["reference"]) else ""
+    bound = "the upper bound " if found["reference_is_oracle"] else ""
     if not float(metric_number(metric, abs(difference))):
         relation = f"{ours} and {bound}{theirs} have the same mean {metric} to the digits shown"
     else:
         relation = f"{ours} is {size} {'above' if difference > 0 else 'below'} {bound}{theirs} in {metric}"
-        if metric in LOWER_IS_BETTER:
+        if facts_of(metric).lower_is_better:
             relation += ", of which less is better,"
     low, high = found["difference_low"], found["difference_high"]
     if low is None or high is None:
@@ -62,7 +62,7 @@ def _how_sure(found: Comparison, ours: Entry, theirs: Entry) -> str:
         return f"The test cannot decide: {reach}.{effect}"
     if p >= LEVEL:
         return f"The test does not tell them apart (p = {p_word(p)}{over}).{effect}"
-    if is_ceiling(found["reference"]):
+    if found["reference_is_oracle"]:
         return f"The difference is significant (p = {p_word(p)}{over}); the upper bound sees the labels.{effect}"
     winner = winner_of(found)
     if winner is None:
@@ -77,7 +77,7 @@ def winner_of(found: Comparison) -> int | None:
     difference, balance = found["difference"] or 0.0, found["wins"] - found["losses"]
     if difference * balance <= 0:
         return None
-    return (1 if difference > 0 else -1) * (-1 if found["metric"] in LOWER_IS_BETTER else 1)
+    return (1 if difference > 0 else -1) * (-1 if facts_of(found["metric"]).lower_is_better else 1)
 
 
 def p_word(p: float) -> str:
@@ -87,7 +87,7 @@ def p_word(p: float) -> str:
 
 
 def _amount(metric: str, value: float) -> str:
-    return f"{metric_number(metric, abs(value))}{' points' if metric in PERCENT else ''}"
+    return f"{metric_number(metric, abs(value))}{' points' if in_percent(metric) else ''}"
 
 
 def _delta(value: float) -> str:
@@ -132,7 +132,7 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
         return []
     ordered = sorted(leading.items(), key=lambda entry: (-entry[1], entry[0]))
     shares = ", ".join(f"{name} in {count} of {len(cells)}" for name, count in ordered)
-    unranked = dict.fromkeys(row["method"] for row in rows if is_ceiling(row["method"]))
+    unranked = dict.fromkeys(row["method"] for row in rows if row["is_oracle"])
     aside = f"; {', '.join(unranked)}, which sees the labels, is left aside" if unranked else ""
     return [f"Best mean {metric}, ties included: {shares}{aside}."]
 

@@ -26,7 +26,7 @@ from ntmp_cli.artifacts import (
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
-from ntmp_cli.artifacts.runs import train_config
+from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
@@ -41,6 +41,7 @@ from ntmp_cli.learning.cross_fitting import CrossFit, Watching, repeated_share, 
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.training_data import training_shares
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
@@ -80,7 +81,7 @@ def audit(
     run = None if run_path is None else _run_on(run_path, tuples)
     inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
-    plan = Plan("audit", config.model_dump(mode="json"), config.seed, inputs, reads)
+    plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
     if out is not None and (kept := kept_output(out, plan, if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
@@ -109,12 +110,20 @@ def audit(
 
 
 def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
-    run = open_artifact(path, "run")
+    run = open_run(path)
     if tuples.sha256 not in {entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples"}:
         raise UsageError(
             f"{path}: was not trained on {tuples.path}", hint="Pass the tuples that the run was trained on."
         )
     return run
+
+
+def _plugins(run: RunArtifact | None) -> dict[str, Any]:
+    """The networks of an audit are like the run's, whatever its method."""
+    if run is None:
+        return {}
+    config = train_config(run)
+    return plugin_settings({"models": [config.model], "encoders": [config.encoder]})
 
 
 # Before training ----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from ntmp_cli.config import EstimatePriorConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.cross_fitting import CrossFit, Watching, score_model, scores_without_prior
 from ntmp_cli.learning.devices import choose_device
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
@@ -52,8 +53,10 @@ def estimate_prior(
     tuples = open_artifact(tuples_path, "tuples")
     settings = config.model_dump(mode="json")
     files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    # All estimators are reported, whichever is used.
+    plugins = plugin_settings({"priors": priors.names(), "models": [config.model], "encoders": [config.encoder]})
     reads = (tuples_path, *weights_files(config))
-    plan = Plan("prior", {**settings, **files}, config.seed, (describe_input(tuples),), reads)
+    plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     chosen = choose_device(device)

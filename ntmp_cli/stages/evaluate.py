@@ -60,6 +60,7 @@ from ntmp_cli.evaluation.metrics import (
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.variants import variants
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.stages.temperature import counts_temperature
 
 
@@ -72,6 +73,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     _require_test_labels(opened)
     _require_reference(config.reference, opened)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
+    config_dump |= plugin_settings({"metrics": names})
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
     if kept := kept_output(out, plan, if_exists):
         return read_evaluation(kept)
@@ -80,11 +82,10 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     for run, group in zip(opened, _groups(opened), strict=True):
         _evaluate_run(run, group, names, found)
     groups = summarise(found.rows)
-    ceilings = {run.summary.method for run in opened if run.summary.is_oracle}
     compared = []
     if config.reference is not None:
-        compared = compare(found.rows, config.reference, family=config.family, ceilings=ceilings)
-    ranked = rankings(groups, ceilings)
+        compared = compare(found.rows, config.reference, family=config.family)
+    ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(found.rows), rows=len(found.rows))
@@ -265,7 +266,10 @@ def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
         for own, differing in zip(summaries, variants([_tuple_settings(run) for run in runs], blocks), strict=True)
     ]
     groups = [
-        {"dataset": own.dataset, "tuples": name, "n": own.n, "m": own.m, "prior": own.prior, "method": own.method}
+        {
+            **{"dataset": own.dataset, "tuples": name, "n": own.n, "m": own.m},
+            **{"prior": own.prior, "method": own.method, "is_oracle": own.is_oracle},
+        }
         for own, name in zip(summaries, tuples, strict=True)
     ]
     _require_same_tuples(runs, groups)
@@ -276,7 +280,10 @@ def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
 
 
 def _train_settings(run: RunArtifact) -> dict[str, Any]:
-    settings = {key: value for key, value in run.manifest.config.items() if key != "seed"}
+    settings = {key: value for key, value in run.manifest.config.items() if key not in ("seed", "plugins")}
+    for what, origin in run.manifest.plugins.items():
+        file, _, sha256 = origin.partition(" sha256:")
+        settings[what] = f"{file}@{sha256[:8]}"
     if run.summary.prior_source == "estimated":
         settings["prior"] = "estimated"  # a little different for every seed
     return settings

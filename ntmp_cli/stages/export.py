@@ -16,6 +16,7 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
+from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.artifacts.summaries import ExportInput, ExportSummary
 from ntmp_cli.config import ExportConfig
 from ntmp_cli.data.own.mapping import FeatureMapping, Numeric, TableFeatures
@@ -30,7 +31,7 @@ FACTS = "export.json"
 def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExists = "fail") -> Artifact[ExportSummary]:
     """Write the network of a run, with everything before and after it, and what its input is."""
     exporter = exporters.get(config.format)
-    run = open_artifact(run_path, "run")
+    run = open_run(run_path)
     plan = Plan("export", config.model_dump(mode="json"), None, (describe_input(run),), (run_path,))
     if kept := kept_output(out, plan, if_exists):
         return kept

@@ -39,6 +39,7 @@ from ntmp_cli.artifacts.summaries import FeaturesSummary
 from ntmp_cli.artifacts.summary_parts import InstanceSummary
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def encode_tuples(
         "encoder": encoder,
         "weights": file_identity(weights),
         "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
+        **plugin_settings({"encoders": [encoder]}),
     }
     reads = (tuples.path, *weights_files(config))
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)

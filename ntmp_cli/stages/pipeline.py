@@ -98,8 +98,8 @@ def resolve(config: PipelineConfig, where: str) -> Study:
     }
     for estimate in estimates.values():
         priors.get(estimate.estimator)
-    for training in () if estimates else trainings.values():
-        training.known_prior()
+    for (name, _), training in () if estimates else trainings.items():
+        training.known_prior(f"{where}: train with runs.{name}")
     _require_known_names(config, tuples[config.seeds[0]], list(trainings.values()))
     return Study(tuples, trainings, estimates, config)
 

@@ -16,9 +16,9 @@ from safetensors.torch import load as load_safetensors
 from scipy.special import expit, logit
 from torch import nn
 
-from ntmp_cli.artifacts import RunArtifact, open_artifact, refuse_overlap
+from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
-from ntmp_cli.artifacts.runs import train_config, training_task
+from ntmp_cli.artifacts.runs import open_run, train_config, training_task
 from ntmp_cli.artifacts.stored_tuples import instance_format
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
@@ -52,7 +52,7 @@ def predict_rows(
     block_bytes: int = BLOCK_BYTES,
 ) -> dict[str, Any]:
     """Score the rows of `source` and write them to `out`, or as CSV to `stream`."""
-    run = open_artifact(run_path, "run")
+    run = open_run(run_path)
     if stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
         require_writable(out, if_exists)

@@ -21,7 +21,9 @@ from ntmp_cli.artifacts.summaries import PriorSummary, ReportSummary, SweepSumma
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.metrics import default_columns
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.plugins import plugin_settings, require_plugins
 from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
@@ -40,7 +42,6 @@ from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 PAGE = "index.html"
 CHART = "methods"
 COMPARISON_TABLE = "comparisons"
-DEFAULT_METRICS = ("accuracy", "ap", "auroc", "macro_f1")
 # The columns of the paper's main table and of its small one. Temperatures by counts stand in where labels are unknown.
 MAIN_METRICS = ("ap", "auroc", "ece_scaled_labels", "brier_scaled_labels")
 MAIN_METRICS_WITHOUT_LABELS = ("ap", "auroc", "ece_scaled_counts", "brier_scaled_counts")
@@ -60,12 +61,14 @@ def report(
 
     Returns what was published, and the evaluation that it is about.
     """
-    found = read_evaluation(open_artifact(evaluation_path, "evaluation"))
+    source = open_artifact(evaluation_path, "evaluation")
+    require_plugins(source.manifest.plugins, str(source.path))
+    found = read_evaluation(source)
     extras: list[Artifact[SweepSummary] | Artifact[PriorSummary]] = [open_artifact(path, "sweep") for path in sweeps]
     extras += [open_artifact(path, "prior") for path in priors]
-    inputs = tuple(describe_input(each) for each in (found.artifact, *extras))
-    reads = (evaluation_path, *sweeps, *priors)
-    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs, reads)
+    inputs = tuple(describe_input(each) for each in (source, *extras))
+    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings({"metrics": found.metrics})
+    plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
     if kept := kept_output(out, plan, if_exists):
         return kept, found
     tables = _tables(found, config)
@@ -123,11 +126,9 @@ def overview_of(evaluation: Evaluation, config: ReportConfig, *, wide: bool = Fa
     return Overview(headline, upper_bound(evaluation.groups, metrics[0]), table)
 
 
-def _metrics(
-    evaluation: Evaluation, config: ReportConfig, default: tuple[str, ...] = DEFAULT_METRICS
-) -> tuple[str, ...]:
-    present = evaluation.metrics
-    chosen = config.metrics or tuple(name for name in default if name in present) or present
+def _metrics(evaluation: Evaluation, config: ReportConfig, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    present, wanted = evaluation.metrics, default or default_columns()
+    chosen = config.metrics or tuple(name for name in wanted if name in present) or present
     for name in chosen:
         if name not in present:
             raise UsageError(

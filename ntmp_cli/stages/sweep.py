@@ -35,6 +35,7 @@ from ntmp_cli.data.specs import mean_rate, parse_spec
 from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError, NtmpError, UsageError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import build
 from ntmp_cli.stages.features import weights_files
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
@@ -313,13 +314,14 @@ def _call(cell: Cell, place: Workplace, threads: int) -> Call:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     arguments = {
-        "training": cell.training.model_dump(mode="json"),
+        "training": cell.training.model_dump(mode="json", exclude_unset=True),
         "tuples": str(place.tuples(cell).absolute()),
         "out": str(place.cell(cell).absolute()),
         "features": str((place.out / "features").absolute()),
         "device": place.device,
     }
-    return Call(cell.name, "ntmp_cli.stages.sweep_cell:train_cell", arguments, str(file.absolute()), threads)
+    function = "ntmp_cli.stages.sweep_cell:train_cell"
+    return Call(cell.name, function, arguments, str(file.absolute()), threads, plugin_files())
 
 
 def _failure(cell: Cell, outcome: Outcome, plan: Plan, place: Workplace) -> Failure | None:

@@ -13,6 +13,7 @@ from ntmp_cli.artifacts.layout import ROWS, SUMMARY
 from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
 from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.drawing import Dash
 from ntmp_cli.reporting.sweep_figures import Line, Mark, Panel, grid_figure, sweep_figure
@@ -52,9 +53,8 @@ def publish_results(
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
     how = {"sweep": plan.kind, "threads_per_cell": threads, "failed": list(failed), "left_out": left_out}
     inputs = tuple(describe_input(run) for run in runs.values())
-    publication = Plan(
-        "sweep", {**settings, **how, "cells": list(runs)}, None, inputs, tuple(run.path for run in runs.values())
-    )
+    how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
+    publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
     if kept := kept_output(out, publication, "refresh"):
         return kept, read_json_rows(kept, SUMMARY)
     values = {name: run_metrics(run, metrics.names(), _deployment_prior(plan, run)) for name, run in runs.items()}

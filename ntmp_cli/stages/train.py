@@ -44,6 +44,7 @@ from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import process_group
 from ntmp_cli.learning.resuming import UnfitStateError
 from ntmp_cli.learning.trainer import Trained, Training, train_scorer
+from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
 from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
 from ntmp_cli.stages.true_labels import true_targets
@@ -134,8 +135,9 @@ def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> 
     inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
     settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
     files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
     reads = (*(artifact.path for artifact in inputs), *weights_files(config))
-    return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)), reads)
+    return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)), reads)
 
 
 def _ranks(config: TrainConfig) -> int:

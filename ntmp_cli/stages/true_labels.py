@@ -1,4 +1,4 @@
-"""The one door through which training may see the truth: labels for the ceiling `supervised`, and for nothing else.
+"""True labels for training: for an oracle, and for no other method.
 
 A test names this module as the only exemption, and checks that no competitor asks for its targets.
 """
@@ -21,9 +21,10 @@ def true_targets(tuples: Artifact, method: Method) -> tuple[NDArray[np.float32],
     names = "oracle/train-tuples.h5", "oracle/train-unlabeled.h5"
     present = {entry.path for entry in tuples.manifest.files}
     if not present.issuperset(names):
+        name = method.config.method
         raise UsageError(
-            f"{tuples.path}: has no true labels of its training instances, which --method supervised learns from",
-            hint="It is a ceiling for simulated tuples; use --method count on real ones.",
+            f"{tuples.path}: has no true labels of its training instances, which --method {name} learns from",
+            hint="It is an upper bound for simulated tuples; use --method count on real ones.",
         )
     inside, outside = (read_oracle(tuples, name)["labels"].astype(np.float32) for name in names)
     return inside, outside

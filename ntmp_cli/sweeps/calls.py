@@ -6,13 +6,14 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ntmp_cli.errors import InterruptedRunError, NtmpError
+from ntmp_cli.plugins import load_plugins
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ class Call:
     arguments: dict[str, Any]
     log: str
     threads: int
+    plugins: Sequence[str] = ()
+    """Files of plugins that the function needs."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ def perform(call: Call) -> Outcome:
     with _logged_to(Path(call.log)):
         log.info("process %d begins %s", os.getpid(), call.name)
         try:
+            load_plugins(map(Path, call.plugins))
             module, _, function = call.function.partition(":")
             work = getattr(importlib.import_module(module), function)
             with _threads(call.threads):

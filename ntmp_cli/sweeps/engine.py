@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ntmp_cli.registry import REGISTRIES, Registry
+from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.sweeps.calls import Call, Outcome
 
 # How often an engine that waits gives its caller the floor.
@@ -45,4 +45,4 @@ class Engine(Protocol):
         ...
 
 
-engines: Registry[Engine] = REGISTRIES["engines"]
+engines: Registry[Engine, Facts] = REGISTRIES["engines"]

@@ -159,7 +159,9 @@ def _cells(
         # The prior of U is known by construction here, so that it need not be written twice.
         known = {} if own_tuples or drawing.get("prior") is None else {"prior": drawing["prior"]}
         settings = {**known, **assumed.get("train", {}), **config.train, **own, **point.train, "seed": seed}
-        training = build(TrainConfig, settings, f"train with runs.{run}" if run else "train")
+        where = f"train with runs.{run}" if run else "train"
+        training = build(TrainConfig, settings, where)
+        training.known_prior(where)
         tuples = None if own_tuples else build(MakeTuplesConfig, {**drawing, "seed": seed}, "make_tuples")
         position = _as_understood(point, training, tuples)
         cells.append(
@@ -184,12 +186,14 @@ def _require_no_seed(config: SweepConfig) -> None:
 
 
 def _as_understood(point: _Point, training: TrainConfig, tuples: MakeTuplesConfig | None) -> dict[str, Any]:
-    """Values of a grid as the settings read them: YAML takes 1e-3 for a text, the learning rate for a number."""
-    groups = {"train": training, "make_tuples": tuples}
-    return {
-        key: getattr(groups[key.partition(".")[0]], key.partition(".")[2]) if "." in key else value
-        for key, value in point.position.items()
-    }
+    """Values of a grid as the settings read them: YAML takes 1e-3 for a text, the learning rate for a number.
+
+    A setting that the method does not have stays as it was given.
+    """
+    settings = {f"train.{name}": value for name, value in training.model_dump().items()}
+    if tuples is not None:
+        settings |= {f"make_tuples.{name}": value for name, value in tuples.model_dump().items()}
+    return {key: settings.get(key, value) for key, value in point.position.items()}
 
 
 def _part(position: Mapping[str, Any], make_tuples: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,15 @@ from sklearn import metrics as sk
 
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.metrics import (
-    DESCRIPTIVE,
-    LOWER_IS_BETTER,
     Scored,
     Temperatures,
     accuracy_curve,
+    default_columns,
     evaluate_metrics,
+    facts_of,
     metrics,
 )
+from ntmp_cli.registry import MetricFacts
 
 # Few distinct values, 0 and both infinities among them: ties are the rule, and 0 is the threshold.
 TIED = st.sampled_from([-math.inf, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf])
@@ -219,9 +220,16 @@ def test_at_its_own_share_of_positives_reweighting_changes_nothing() -> None:
         assert close(metrics.get(f"{measure}_at_prior")(data), metrics.get(measure)(data))
 
 
-def test_what_is_lower_is_better_or_neither_exists() -> None:
-    assert set(metrics.names()) >= LOWER_IS_BETTER | DESCRIPTIVE
-    assert {"fpr", "ece", "nll_at_prior_scaled_counts"} <= LOWER_IS_BETTER
+def test_a_metric_says_how_its_values_are_read() -> None:
+    facts = {name: entry.facts for name, entry in metrics.entries().items()}
+    lower = {name for name in facts if facts[name].lower_is_better}
+    assert lower == {"fpr"} | {name for name in facts if name.startswith(("ece", "brier", "nll"))}
+    assert {name for name in facts if facts[name].descriptive} == {"temperature_labels", "temperature_counts"}
+    assert {name for name in facts if facts[name].unit == "percent"} == {"accuracy", "accuracy_at_prior"}
+    unbounded = {name for name in facts if name.startswith(("nll", "temperature"))}
+    assert {name for name in facts if facts[name].unit == "number"} == unbounded
+    assert facts_of("fpr") == MetricFacts(lower_is_better=True)
+    assert default_columns() == ("accuracy", "ap", "auroc", "macro_f1")
 
 
 def test_unknown_metric_is_refused_with_a_suggestion() -> None:

@@ -21,6 +21,7 @@ def row(**changes: Any) -> Row:
         "m": 1,
         "prior": 0.5,
         "method": "ure+abs",
+        "is_oracle": False,
         "variant": "",
         "seed": 0,
         "metric": "accuracy",

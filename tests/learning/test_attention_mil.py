@@ -17,11 +17,14 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import Task, methods
-from ntmp_cli.learning.methods.attention_mil import AttentionHead, AttentionMil, pool
-from ntmp_cli.learning.models import Scorer
+from ntmp_cli.learning.method import methods
+from ntmp_cli.learning.methods.attention_mil import AttentionMil, pool
+from ntmp_cli.learning.models import AttentionHead, Scorer
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
+
+CPU = TrainOptions(device="cpu")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -181,7 +184,7 @@ def test_margins_are_never_mirrored(tmp_path: Path, specs: tuple[str, ...], prio
     make_tuples(MakeTuplesConfig(dataset=dataset, tuples=specs, prior=prior, seed=seed), tmp_path / "tuples")
     settings: dict[str, Any] = {"epochs": 5, "lr": 0.01, "trace_every": 0, "seed": seed}
     config = TrainConfig(method="attention-mil", prior=prior, **settings)
-    run = train(config, tmp_path / "tuples", tmp_path / "run", device="cpu")
+    run = train(config, tmp_path / "tuples", tmp_path / "run", CPU)
     (scores,) = read_scores(run, "test")
     assert roc_auc_score(read_test_labels(run), scores) > 0.9
     assert run.summary["model"] == "attention"
@@ -192,7 +195,7 @@ def test_bags_that_are_all_alike_are_refused(tmp_path: Path) -> None:
     make_tuples(data, tmp_path / "tuples")
     config = TrainConfig(method="attention-mil", prior=0.5)
     with pytest.raises(NotIdentifiableError, match=r"every bag has the rate π = 0\.5") as error:
-        train(config, tmp_path / "tuples", tmp_path / "run", device="cpu")
+        train(config, tmp_path / "tuples", tmp_path / "run", CPU)
     assert error.value.exit_code == 4
     assert not (tmp_path / "run").exists()
     with pytest.raises(NotIdentifiableError):

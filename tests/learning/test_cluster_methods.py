@@ -20,12 +20,14 @@ from ntmp_cli.artifacts.oracle import read_test_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.method import FitData, LinearFit, Task, methods
+from ntmp_cli.learning.method import FitData, LinearFit, methods
 from ntmp_cli.learning.methods import clusters
 from ntmp_cli.learning.methods.clusters import first_is_positive, plane_between, positive_shares, two_centres
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 ALL = ["kmeans", "kmeans++", "cluster-classifier"]
 STRATA = [(3, 1, 120), (5, 2, 60)]
 
@@ -211,7 +213,7 @@ def test_well_separated_classes_are_found_end_to_end(tmp_path: Path, name: str) 
     """k-means cuts midway between the means, where the best rule for even classes does."""
     data = MakeTuplesConfig(dataset="gaussians:dim=2,separation=4,size=1500,test=2000", prior=0.4)
     make_tuples(data, tmp_path / "tuples")
-    run = train(TrainConfig(method=name, prior=0.4), tmp_path / "tuples", tmp_path / "run", device="cpu")
+    run = train(TrainConfig(method=name, prior=0.4), tmp_path / "tuples", tmp_path / "run", CPU)
     (scores,), labels = read_scores(run, "test"), read_test_labels(run)
     assert ((scores > 0) == labels).mean() > norm.cdf(2) - 0.02
     (record,) = read_json_lines(run, HISTORY)

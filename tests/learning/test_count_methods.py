@@ -20,14 +20,15 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.count_kernel import CountKernel
-from ntmp_cli.learning.known_slopes import believed_loss
-from ntmp_cli.learning.loop import WeightAverage
-from ntmp_cli.learning.method import Heldout, Task, methods
-from ntmp_cli.learning.models import build_scorer, predict
+from ntmp_cli.learning.known_slopes import confidence_weighted_loss
+from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.risk import clamped, coefficients, partial_risks
+from ntmp_cli.learning.self_training import pseudo_label_weight
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"
 
 
@@ -36,7 +37,7 @@ def accuracy(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     prior = data["prior"]
     make_tuples(MakeTuplesConfig(**data), folder / "tuples")
     config = TrainConfig(**{"prior": prior, "method": "count", "trace_every": 0, **settings})
-    run = train(config, folder / "tuples", folder / "run", device="cpu")
+    run = train(config, folder / "tuples", folder / "run", CPU)
     return known_answers.accuracy(run, prior)
 
 
@@ -68,29 +69,29 @@ def test_count_refuses_what_has_no_orientation(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-# Learning from U what the averaged network believes.
+# Pseudo-labels of U.
 
 
-def test_a_belief_weighs_as_much_as_it_is_sure() -> None:
+def test_a_pseudo_label_weighs_as_much_as_the_teacher_is_confident() -> None:
     scores = torch.tensor([0.3, -1.0, 2.0, 0.5])
     teacher = torch.tensor([4.0, 1.5, -0.2, 0.0])
     p = [1 / (1 + exp(-t)) for t in teacher.tolist()]
     labels = [1, 1, 0, 0]
     each = [log1p(exp(-s)) if y else log1p(exp(s)) for s, y in zip(scores.tolist(), labels, strict=True)]
     expected = sum(abs(2 * q - 1) * e for q, e in zip(p, each, strict=True)) / 4
-    loss, slope = believed_loss(scores, teacher)
+    loss, slope = confidence_weighted_loss(scores, teacher)
     assert float(loss) == pytest.approx(expected, rel=1e-6)
     assert slope[3] == 0  # an undecided teacher says nothing
     assert (slope[:3].sign() == torch.tensor([-1.0, -1.0, 1.0])).all()
 
 
 def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: dict[str, Any]) -> torch.Tensor:
-    """The loss of `count` as one would write it down, for autograd: likelihood, start, lesson."""
+    """The loss of `count` as one would write it down, for autograd: likelihood, warm-up, pseudo-labels."""
     prior, rate, inside = settings["prior"], 1 / 3, batch.tuple_instances
     at_rate = scores[:inside] - (log(prior / (1 - prior)) - log(rate / (1 - rate)))
     observed = CountObservations(batch.sizes, batch.counts, count_noise(settings.get("count_noise", 0.0)))
     loss = -CountKernel(observed).log_prob(at_rate).mean()
-    weight, lesson = max(0.0, 1 - 2 * progress), min(1.0, max(0.0, (progress - 0.2) / 0.3))
+    weight, pseudo = max(0.0, 1 - 2 * progress), min(1.0, max(0.0, (progress - 0.2) / 0.3))
     if settings.get("warmup") == "discriminant":
         everyone = torch.cat([at_rate, scores[inside:]])
         loss = loss + weight * binary_cross_entropy_with_logits(everyone, batch.targets)
@@ -100,7 +101,7 @@ def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: di
         weights = torch.from_numpy(found.plus).float().double(), torch.from_numpy(found.minus).float().double()
         loss = loss + weight * clamped(partial_risks(scores, *weights, inside, "sigmoid", "class"), "relu")
     each = binary_cross_entropy_with_logits(scores[inside:], (TEACHER[inside:] > 0).double(), reduction="none")
-    return loss + lesson * 2 * (each * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
+    return loss + pseudo * 2 * (each * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
 
 
 TEACHER = torch.linspace(-3, 4, 14, dtype=torch.double)
@@ -121,7 +122,8 @@ def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], pro
         prepared = method.prepare(batch, progress)
         if prepared.risk is not None:
             prepared = replace(prepared, risk=tuple(each.double() for each in prepared.risk))
-        loss, told = method.loss(ours, method.taught(prepared, TEACHER))
+        weight = pseudo_label_weight(progress)
+        loss, told = method.loss(ours, replace(prepared, pseudo_label_weight=weight, teacher=TEACHER))
         expected = plain_loss(theirs, batch, progress, settings)
         loss.backward()
         expected.backward()
@@ -131,78 +133,40 @@ def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], pro
     assert len(clamps) > 1 or progress > 0.5 or "warmup" in settings  # with and without a part below zero
 
 
-def test_the_teacher_is_heard_from_a_fifth_of_training_on_unless_it_is_turned_off() -> None:
-    task = Task([(3, 1, 20)], 30)
-    count = methods.get("count")(TrainConfig(prior=0.5), task)
-    silent = methods.get("count")(TrainConfig(prior=0.5, self_training=0), task)
-    assert [count.wants_teacher(0, p) for p in (0, 0.2, 0.21, 0.5, 1)] == [False, False, True, True, True]
-    assert [count.wants_teacher(step, 0.9) for step in range(4)] == [True, False, True, False]
-    assert not any(silent.wants_teacher(0, p) for p in (0, 0.5, 1))
-    batch = Batch(torch.zeros(8, 1), np.array([3, 2]), np.array([1, 1]), 5, 3)
-    assert [count.prepare(batch, p).lesson_weight for p in (0.2, 0.35, 0.5, 0.9)] == pytest.approx([0, 0.5, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("settings", "hidden"),
-    [
-        ({}, [0, 0, 0.3, 0.3]),
-        ({"hidden_share": 0.7}, [0, 0, 0.7, 0.7]),
-        ({"hidden_share": 0}, [0, 0, 0, 0]),
-        ({"self_training": 0}, [0, 0, 0, 0]),
-        ({"ema": 0}, [0, 0, 0, 0]),  # nobody would see the instance whole
-    ],
-)
-def test_features_are_hidden_once_nothing_but_counts_leads(settings: dict[str, Any], hidden: list[float]) -> None:
-    count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(3, 1, 20)], 30))
-    assert [count.hides(0, progress) for progress in (0, 0.4, 0.5, 1)] == hidden
-    assert count.hides(1, 0.9) == 0  # no lesson at this step
-    assert methods.get("supervised")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30)).hides(0, 0.9) == 0
-
-
-def test_only_unlabeled_instances_are_taught() -> None:
+def test_only_unlabeled_instances_have_pseudo_labels() -> None:
     count = methods.get("count")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30))
     batch = Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3)
     prepared = count.prepare(batch, 0.9)
     scores = torch.tensor([0.1, 0.4, -0.3, 1.0, -2.0, 0.2])
     plain, _ = count.loss(scores, prepared)
     teacher = torch.tensor([9.0, 9.0, 9.0, 2.0, -1.0, 3.0])
-    taught, told = count.loss(scores, count.taught(prepared, teacher))
-    lesson = 2 * believed_loss(scores[3:], teacher[3:])[0]  # every other step, so twice the weight
-    assert float(taught - plain) == pytest.approx(float(lesson), rel=1e-5)
-    assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(lesson), rel=1e-6)
+    total, told = count.loss(scores, replace(prepared, pseudo_label_weight=0.5, teacher=teacher))
+    pseudo = 2 * confidence_weighted_loss(scores[3:], teacher[3:])[0]  # every other step, so twice the weight
+    assert float(total - plain) == pytest.approx(0.5 * float(pseudo), rel=1e-5)
+    assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(pseudo), rel=1e-6)
 
 
-def test_the_averaged_network_scores_what_it_is_asked_for() -> None:
-    model = build_scorer("mlp", (4,), np.ones(4, dtype=np.float32), np.zeros(4, dtype=np.float32), 0)
-    average = WeightAverage(model, 0.9)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05)
-    x = torch.randn(7, 4)
-    found = average.scores(x, model(x), 3)
-    assert found[:3].tolist() == [0, 0, 0]
-    assert np.allclose(found[3:].numpy(), predict(average.model, x[3:]), atol=1e-6)
-    assert not np.allclose(found[3:].numpy(), predict(model, x[3:]), atol=1e-3)
-    assert not found.requires_grad
-    assert model.training
-    current = model(x)
-    alone = WeightAverage(model, 0.0).scores(x, current, 3)
-    assert torch.equal(alone, current.detach())
-    assert model.training
+def test_without_a_teacher_the_networks_own_scores_are_its_pseudo_labels() -> None:
+    count = methods.get("count")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30))
+    prepared = count.prepare(Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3), 0.9)
+    scores = torch.tensor([0.1, 0.4, -0.3, 1.0, -2.0, 0.2])
+    alone, _ = count.loss(scores, replace(prepared, pseudo_label_weight=1.0))
+    taught, _ = count.loss(scores, replace(prepared, pseudo_label_weight=1.0, teacher=scores.clone()))
+    assert float(alone) == float(taught) != float(count.loss(scores, prepared)[0])
 
 
-def heldout_scores(prior: float, tuples: int = 300, unlabeled: int = 600, separation: float = 3.0) -> Heldout:
+def heldout_scores(prior: float, tuples: int = 300, unlabeled: int = 600, separation: float = 3.0) -> HeldoutScores:
     """Log-odds at the prior of two unit Gaussians, of (3,1) tuples and of a pool."""
     rng = np.random.default_rng(1)
     positive = np.append(np.tile([True, False, False], tuples), rng.random(unlabeled) < prior)
     x = rng.standard_normal(len(positive)) + separation * (positive - 0.5)
     scores = (separation * x + np.log(prior / (1 - prior))).astype(np.float32)
     inside = 3 * tuples
-    return Heldout(scores[:inside], np.full(tuples, 3), np.ones(tuples, np.int64), scores[inside:])
+    return HeldoutScores(scores[:inside], np.full(tuples, 3), np.ones(tuples, np.int64), scores[inside:])
 
 
-def exchanged(heldout: Heldout, centre: float) -> Heldout:
-    return Heldout(
+def exchanged(heldout: HeldoutScores, centre: float) -> HeldoutScores:
+    return HeldoutScores(
         2 * np.float32(centre) - heldout.tuple_scores,
         heldout.sizes,
         heldout.counts,
@@ -212,27 +176,26 @@ def exchanged(heldout: Heldout, centre: float) -> Heldout:
 
 @pytest.mark.parametrize("warmup", ["risk", "discriminant", "none"])
 @pytest.mark.parametrize("prior", [0.1, 0.6, 0.9])
-def test_whatever_led_it_a_network_that_is_clearly_mirrored_is_turned(warmup: str, prior: float) -> None:
-    """A few steps on little data may not be enough for the risk to lead."""
+def test_a_network_that_is_clearly_mirrored_is_flipped_after_every_warm_up(warmup: str, prior: float) -> None:
+    """A few steps on little data may not be enough for the warm-up to fix the orientation."""
     count = methods.get("count")(TrainConfig(prior=prior, warmup=warmup), Task([(3, 1, 300)], 600))
     right = heldout_scores(prior)
-    assert count.oriented_by_data()
-    assert count.mirror_centre(right) is None
-    assert count.mirror_centre(exchanged(right, count.shift)) == count.shift
+    assert count.centre_if_flipped(right) is None
+    assert count.centre_if_flipped(exchanged(right, count.shift)) == count.shift
 
 
-def test_a_network_that_is_led_is_not_turned_by_chance() -> None:
-    """Scores without information look mirrored half of the time; the risk has a side, and needs time to find it."""
+def test_a_network_with_a_warm_up_is_not_flipped_by_chance() -> None:
+    """Scores without information look mirrored half of the time; the risk orients the network, and needs time to."""
     task, rng = Task([(3, 1, 300)], 600), np.random.default_rng(0)
-    led, alone = (methods.get("count")(TrainConfig(prior=0.6, warmup=name), task) for name in ("risk", "none"))
-    turned = {"led": 0, "alone": 0}
+    warm, alone = (methods.get("count")(TrainConfig(prior=0.6, warmup=name), task) for name in ("risk", "none"))
+    flips = {"warm": 0, "alone": 0}
     for _ in range(20):
         inside, outside = (rng.standard_normal(size).astype(np.float32) for size in (900, 600))
-        noise = Heldout(inside, np.full(300, 3), np.ones(300, np.int64), outside)
-        turned["led"] += led.mirror_centre(noise) is not None
-        turned["alone"] += alone.mirror_centre(noise) is not None
-    assert turned["led"] == 0
-    assert turned["alone"] > 3
+        noise = HeldoutScores(inside, np.full(300, 3), np.ones(300, np.int64), outside)
+        flips["warm"] += warm.centre_if_flipped(noise) is not None
+        flips["alone"] += alone.centre_if_flipped(noise) is not None
+    assert flips["warm"] == 0
+    assert flips["alone"] > 3
 
 
 @pytest.mark.parametrize("prior", [0.2, 0.8])
@@ -244,9 +207,11 @@ def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_n
     count = methods.get("count")(TrainConfig(prior=prior, warmup="none"), Task([(2, 1, 300)], 600))
     inside = np.tile(np.array([-1, 1], dtype=np.float32), 300)
     for step in (offset, -offset):
-        found = count.mirror_centre(Heldout(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step)))
+        found = count.centre_if_flipped(
+            HeldoutScores(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step))
+        )
         right = (step > 0) == (prior > 0.5)
         assert found == (None if right else count.shift)
     # Constant scores say nothing, and the network stays as it is.
     nothing = np.zeros(600, dtype=np.float32)
-    assert count.mirror_centre(Heldout(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None
+    assert count.centre_if_flipped(HeldoutScores(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None

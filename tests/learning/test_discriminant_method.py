@@ -18,15 +18,18 @@ from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY, WEIGHTS
 from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
 from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.method import FitData, Task, methods
+from ntmp_cli.learning.closed_form import discriminant_targets
+from ntmp_cli.learning.method import FitData, methods
+from ntmp_cli.learning.training_data import training_shares
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.teacher import discriminant_targets
-from ntmp_cli.stages.train import train
-from ntmp_cli.stages.training_data import training_data
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=3,separation=3,size=4000,test=2000"
 LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 8, "trace_every": 0}
 
@@ -35,7 +38,7 @@ def learn(folder: Path, specs: tuple[str, ...], prior: float, seed: int = 0, **s
     dataset = settings.pop("dataset", GAUSSIANS)
     make_tuples(MakeTuplesConfig(dataset=dataset, tuples=specs, prior=prior, seed=seed), folder / "tuples")
     config = TrainConfig(**{"method": "discriminant", "prior": prior, **settings})
-    return train(config, folder / "tuples", folder / "run", device="cpu")
+    return train(config, folder / "tuples", folder / "run", CPU)
 
 
 def line(run: Artifact) -> tuple[np.ndarray, float]:
@@ -122,8 +125,9 @@ def test_instances_that_are_all_equal_are_refused() -> None:
 def test_the_teacher_knows_the_count_of_every_tuple_and_the_log_odds_of_u(tmp_path: Path) -> None:
     run = learn(tmp_path, ("2-5:~0.4",), 0.7)
     tuples = open_artifact(tmp_path / "tuples")
-    inside, outside = discriminant_targets(TrainConfig(prior=0.7), tuples)
-    (data,) = training_data(tuples, TrainConfig(prior=0.7))
+    source = StoredTuples(tuples)
+    inside, outside = discriminant_targets(TrainConfig(prior=0.7), source)
+    (data,) = training_shares(source, TrainConfig(prior=0.7))
     loaded = [chunk.load() for chunk in data.tuple_chunks]
     sizes, counts = (np.concatenate([piece[i] for piece in loaded]) for i in (1, 2))
     sums = np.add.reduceat(inside.astype(np.float64), np.cumsum(sizes) - sizes)
@@ -144,7 +148,7 @@ def test_count_ends_on_the_right_side_after_every_warm_up(tmp_path: Path, spec: 
     history = read_json_lines(run, HISTORY)
     if warmup == "discriminant":
         assert history[0]["closed_form"] > 0
-        assert not any("mirrored" in record for record in history)
+        assert not any("flipped" in record for record in history)
 
 
 @pytest.mark.parametrize("warmup", ["discriminant", "none"])
@@ -153,13 +157,13 @@ def test_count_without_the_risk_learns_digits(tmp_path: Path, warmup: str) -> No
     assert auc(learn(tmp_path, ("3:1",), 0.6, dataset="digits", **settings)) > 0.95
 
 
-def test_without_a_warm_up_a_mirrored_network_is_turned_round(tmp_path: Path) -> None:
+def test_without_a_warm_up_a_mirrored_network_is_flipped(tmp_path: Path) -> None:
     """Over some seeds of the initialisation both sides must have come up, and none may stay."""
     make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, tuples=("3:1",), prior=0.7), tmp_path / "tuples")
-    turned = []
+    flipped = []
     for seed in range(3):
         config = TrainConfig(method="count", prior=0.7, warmup="none", seed=seed, **LINEAR)
-        run = train(config, tmp_path / "tuples", tmp_path / f"run-{seed}", device="cpu")
+        run = train(config, tmp_path / "tuples", tmp_path / f"run-{seed}", CPU)
         assert auc(run) > 0.95
-        turned.append(any("mirrored" in record for record in read_json_lines(run, HISTORY)))
-    assert any(turned)
+        flipped.append(any("flipped" in record for record in read_json_lines(run, HISTORY)))
+    assert any(flipped)

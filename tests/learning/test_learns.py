@@ -20,8 +20,9 @@ from ntmp_cli.artifacts.layout import WEIGHTS
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
 
+CPU = TrainOptions(device="cpu")
 SEPARATION = 3.0
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"
 LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 12}
@@ -48,7 +49,7 @@ class Learned:
 def learn(folder: Path, data: dict[str, Any], **settings: Any) -> Learned:
     make_tuples(MakeTuplesConfig(**data), folder / "tuples")
     config = TrainConfig(**{"prior": data["prior"], "clamp": "abs", "select": "last", "trace_every": 0, **settings})
-    return Learned(train(config, folder / "tuples", folder / "run", device="cpu"), data["prior"])
+    return Learned(train(config, folder / "tuples", folder / "run", CPU), data["prior"])
 
 
 def test_the_best_accuracy_at_even_classes_is_the_known_one() -> None:
@@ -115,12 +116,12 @@ def test_pooled_mixing_is_refused_where_the_mean_rate_is_the_prior(tmp_path: Pat
     rate = tuples.summary["mean_rate"]
     assert rate == pytest.approx(0.5, abs=0.02)
     with pytest.raises(NotIdentifiableError) as error:
-        train(TrainConfig(prior=rate, mixing="pooled"), tmp_path / "tuples", tmp_path / "run", device="cpu")
+        train(TrainConfig(prior=rate, mixing="pooled"), tmp_path / "tuples", tmp_path / "run", CPU)
     assert error.value.message.startswith("the risk is not identifiable: the mean tuple rate ᾱ = ")
     assert error.value.exit_code == 4
     assert not (tmp_path / "run").exists()
     stratified = TrainConfig(prior=rate, select="last", **LINEAR)
-    run = Learned(train(stratified, tmp_path / "tuples", tmp_path / "run", device="cpu"), 0.5)
+    run = Learned(train(stratified, tmp_path / "tuples", tmp_path / "run", CPU), 0.5)
     assert run.accuracy > bayes_accuracy(0.5) - 0.015
 
 

@@ -21,11 +21,13 @@ from ntmp_cli.artifacts.oracle import read_test_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import Heldout, Task, methods
+from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.methods.llp import cross_entropy, jensen_shannon, tuple_means
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=2,separation=3,size=2000,test=1000"
 LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 6, "trace_every": 0}
 BOTH = ["llp-bagce", "llp-js"]
@@ -143,7 +145,7 @@ def test_the_loss_is_the_mean_mismatch_plus_entropy_for_bagce_alone(name: str, w
     mismatch = by_hand(name, z.numpy()[:9])
     assert telemetry.tolist() == pytest.approx([mismatch, instances], abs=1e-5)
     assert float(loss) == pytest.approx(mismatch + (weight * instances if name == "llp-bagce" else 0.0), abs=1e-5)
-    heldout = Heldout(z.numpy()[:9], SIZES, COUNTS, z.numpy()[9:])
+    heldout = HeldoutScores(z.numpy()[:9], SIZES, COUNTS, z.numpy()[9:])
     found = method.heldout_risk(heldout)
     assert found is not None
     assert found.value == pytest.approx(mismatch, abs=1e-6)
@@ -163,7 +165,7 @@ def test_unlabeled_instances_do_not_enter(name: str) -> None:
 
 def learn(folder: Path, name: str, spec: str, prior: float = 0.4) -> Artifact:
     make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, tuples=(spec,), prior=prior), folder / "tuples")
-    return train(TrainConfig(method=name, prior=prior, **LINEAR), folder / "tuples", folder / "run", device="cpu")
+    return train(TrainConfig(method=name, prior=prior, **LINEAR), folder / "tuples", folder / "run", CPU)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,20 @@ from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
 from ntmp_cli.learning import loop
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.loop import (
-    HeldoutData,
+    Environment,
+    EpochRecord,
     Job,
     Outcome,
     State,
-    WeightAverage,
     make_optimizer,
     schedule,
     score_heldout,
     train_epochs,
 )
-from ntmp_cli.learning.method import Heldout, Task, methods
+from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.tuple_source import HeldoutData, Task
 
 DIM = 2
 # Said here, so that no test depends on a default.
@@ -36,7 +38,7 @@ EXPLICIT: dict[str, Any] = {"batch_size": 60, "clamp": "abs", "select": "last", 
 
 
 class Memory:
-    """Checkpoints in memory; `due` after every epoch if asked."""
+    """Checkpoints in memory; `due` after every epoch if `always`."""
 
     def __init__(self, always: bool = False) -> None:
         self.states: list[State] = []
@@ -51,6 +53,16 @@ class Memory:
 
     def due(self) -> bool:
         return self.always
+
+
+class Steps:
+    """A watcher that is told of steps only."""
+
+    def __init__(self, step: Callable[[int, int, int, torch.Tensor], None]) -> None:
+        self.step = step
+
+    def epoch(self, record: EpochRecord) -> None:
+        pass
 
 
 def draw(
@@ -92,9 +104,10 @@ def job(
     ones, zeros = np.ones(DIM, dtype=np.float32), np.zeros(DIM, dtype=np.float32)
     scorer = build_scorer(model, (DIM,), ones, zeros, config.seed)
     hx, hsizes, hcounts, hu = draw(pairs, unlabeled, prior, 1)
-    held = HeldoutData(torch.from_numpy(hx), hsizes, hcounts, torch.from_numpy(hu)) if heldout else None
-    test = torch.from_numpy(draw(pairs, unlabeled, prior, 2)[3])
-    return Job(config, method, scorer, PartedData([data]), held, test, torch.device("cpu"), checkpoints or Memory())
+    held = HeldoutData(hx, hsizes, hcounts, hu) if heldout else None
+    test = draw(pairs, unlabeled, prior, 2)[3]
+    environment = Environment(checkpoints=checkpoints or Memory())
+    return Job(config, method, scorer, PartedData([data]), held, test, environment=environment)
 
 
 def run(work: Job) -> Outcome:
@@ -104,7 +117,7 @@ def run(work: Job) -> Outcome:
     return outcome
 
 
-# The schedule, the average and the optimisers.
+# The schedule and the optimisers.
 
 
 def test_the_cosine_schedule_goes_from_one_to_zero_and_the_other_is_constant() -> None:
@@ -136,43 +149,6 @@ def test_the_rate_follows_the_schedule_step_by_step(monkeypatch: pytest.MonkeyPa
     ]
     assert rates == pytest.approx(steps, rel=1e-12)
     assert [r.fields["lr"] for r in outcome.records] == pytest.approx(steps[::4], rel=1e-12)
-
-
-def test_the_average_equals_a_plain_loop_over_updates() -> None:
-    model = job(model="mlp").model.train()
-    average = WeightAverage(model, 0.9)
-    expected = {k: v.double().numpy().copy() for k, v in model.state_dict().items()}
-    generator = torch.Generator().manual_seed(0)
-    for t in range(120):
-        with torch.no_grad():
-            for p in model.parameters():
-                p += 0.1 * torch.randn(p.shape, generator=generator)
-        model(torch.randn(16, DIM, generator=generator))
-        average.update()
-        decay = min(0.9, (1 + t) / (10 + t))
-        for key, value in model.state_dict().items():
-            now = value.double().numpy()
-            expected[key] = decay * expected[key] + (1 - decay) * now if value.is_floating_point() else now
-    found = average.model.state_dict()
-    # BatchNorm statistics are averaged, its counter is copied.
-    assert int(found["network.2.num_batches_tracked"]) == 120
-    for key, value in expected.items():
-        assert np.allclose(found[key].double().numpy(), value, atol=1e-4), key
-
-
-def test_the_averaged_model_is_apart_from_the_trained_one() -> None:
-    model = job().model
-    average = WeightAverage(model, 0.9)
-    assert average.model is not model
-    assert not any(p.requires_grad for p in average.model.parameters())
-    assert all(p.requires_grad for p in model.parameters())
-
-
-def test_without_averaging_the_trained_model_itself_is_scored() -> None:
-    model = job().model
-    average = WeightAverage(model, 0.0)
-    average.update()
-    assert average.model is model
 
 
 def test_without_averaging_the_saved_weights_are_those_of_training() -> None:
@@ -241,12 +217,12 @@ def test_one_step_is_the_step_of_its_textbook(name: str) -> None:
 # Records and telemetry. A learning rate of 1e-30 leaves the weights as they are, so that all can be recomputed.
 
 
-def recomputed_parts(work: Job, scope: str) -> NDArray[np.float64]:
-    """Both parts of every batch of the first epoch, from the paper's formula at the batch's own mean rate."""
+def recomputed_terms(work: Job, scope: str) -> NDArray[np.float64]:
+    """Both risk terms of every batch of the first epoch, from the paper's formula at the batch's own mean rate."""
     rows = []
     pi = work.config.prior
     for batch in work.data.epoch(1)[1]:
-        scores = predict(work.model, batch.x).astype(np.float64)
+        scores = predict(work.model, batch.x.numpy()).astype(np.float64)
         each = np.repeat(1 / batch.sizes, batch.sizes) / len(batch.sizes)
         t, v = scores[: batch.tuple_instances], scores[batch.tuple_instances :]
         alpha = np.mean(batch.counts / batch.sizes)
@@ -259,19 +235,21 @@ def recomputed_parts(work: Job, scope: str) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("clamp", ["none", "relu", "abs"])
 @pytest.mark.parametrize(("scope", "names"), [("class", ["positive", "negative"]), ("source", ["tuples", "unlabeled"])])
-def test_the_record_tells_how_often_a_part_was_negative_and_its_mean(scope: str, names: list[str], clamp: str) -> None:
+def test_the_record_tells_how_often_a_risk_term_was_negative_and_its_mean(
+    scope: str, names: list[str], clamp: str
+) -> None:
     work = job(lr=1e-30, ema=0.0, epochs=1, prior=0.42, batch_size=14, clamp_scope=scope, clamp=clamp, margin=0.05)
     with torch.no_grad():
         # A good classifier has small class risks, which noise turns negative now and then.
         work.model.network[1].weight.copy_(torch.tensor([[3.0, 0.0]]))
-    parts = recomputed_parts(work, scope)
-    assert 0 < (parts < 0).mean() < 1
+    terms = recomputed_terms(work, scope)
+    assert 0 < (terms < 0).mean() < 1
     fields = run(work).records[0].fields
-    assert fields["parts"] == pytest.approx(dict(zip(names, parts.mean(axis=0), strict=True)), rel=1e-4)
-    assert fields["negative_rate"] == pytest.approx(dict(zip(names, (parts < 0).mean(axis=0), strict=True)))
-    clamped = {"none": parts, "relu": np.maximum(parts, 0), "abs": np.abs(parts)}[clamp]
+    assert fields["risk_terms"] == pytest.approx(dict(zip(names, terms.mean(axis=0), strict=True)), rel=1e-4)
+    assert fields["negative_rate"] == pytest.approx(dict(zip(names, (terms < 0).mean(axis=0), strict=True)))
+    clamped = {"none": terms, "relu": np.maximum(terms, 0), "abs": np.abs(terms)}[clamp]
     assert fields["loss"] == pytest.approx(clamped.sum(axis=1).mean(), rel=1e-4)
-    assert (fields["epoch"], fields["batches"], fields["skipped"], fields["downweighted"]) == (1, len(parts), 0, 0)
+    assert (fields["epoch"], fields["batches"], fields["skipped"], fields["downweighted"]) == (1, len(terms), 0, 0)
 
 
 MIXED = [(3, 1), (3, 2)] * 20
@@ -292,15 +270,15 @@ def test_batches_inside_the_margin_are_weighed_down_and_counted() -> None:
         "margin": 0.1,
     }
     work = job(MIXED, **settings, clamp="none")
-    gap, parts = gaps(work), recomputed_parts(work, "class")
+    gap, terms = gaps(work), recomputed_terms(work, "class")
     assert 0 < (gap < 0.1).sum() < len(gap)
     fields = run(work).records[0].fields
     assert fields["downweighted"] == (gap < 0.1).sum()
     assert fields["skipped"] == 0
     weights = np.minimum(1, gap / 0.1) ** 2
-    assert fields["loss"] == pytest.approx((weights * parts.sum(axis=1)).mean(), rel=1e-4)
-    # The parts are shown as they are, before the weight.
-    assert fields["parts"]["positive"] == pytest.approx(parts[:, 0].mean(), rel=1e-4)
+    assert fields["loss"] == pytest.approx((weights * terms.sum(axis=1)).mean(), rel=1e-4)
+    # The risk terms are shown as they are, before the weight.
+    assert fields["risk_terms"]["positive"] == pytest.approx(terms[:, 0].mean(), rel=1e-4)
 
 
 def test_batches_inside_the_margin_are_skipped_and_counted() -> None:
@@ -314,12 +292,12 @@ def test_batches_inside_the_margin_are_skipped_and_counted() -> None:
         "margin": 0.1,
     }
     work = job(MIXED, **settings, margin_policy="skip", clamp="none")
-    gap, parts = gaps(work), recomputed_parts(work, "class")
+    gap, terms = gaps(work), recomputed_terms(work, "class")
     outcome = run(work)
     fields = outcome.records[0].fields
     assert fields["skipped"] == (gap < 0.1).sum()
     assert fields["downweighted"] == 0
-    assert fields["loss"] == pytest.approx(parts[gap >= 0.1].sum(axis=1).mean(), rel=1e-4)
+    assert fields["loss"] == pytest.approx(terms[gap >= 0.1].sum(axis=1).mean(), rel=1e-4)
     kept = [len(b.x) for b, g in zip(work.data.epoch(1)[1], gap, strict=True) if g >= 0.1]
     assert outcome.records[0].instances == sum(kept)
 
@@ -337,14 +315,14 @@ def test_with_the_margin_off_every_batch_counts_in_full() -> None:
     work = job(MIXED, **settings, margin_policy="off", clamp="none")
     fields = run(work).records[0].fields
     assert (fields["skipped"], fields["downweighted"]) == (0, 0)
-    assert fields["loss"] == pytest.approx(recomputed_parts(work, "class").sum(axis=1).mean(), rel=1e-4)
+    assert fields["loss"] == pytest.approx(recomputed_terms(work, "class").sum(axis=1).mean(), rel=1e-4)
 
 
 def test_an_epoch_in_which_every_batch_is_skipped_is_refused() -> None:
     work = job(epochs=2, prior=0.35, margin=0.1, margin_policy="skip")
     with pytest.raises(NotIdentifiableError) as error:
         run(work)
-    assert error.value.message == "all 4 batches of epoch 1 lie inside the margin ε₀ = 0.1 and were skipped"
+    assert error.value.message == "all 4 batches of epoch 1 lie inside the margin ε₀ and were skipped"
 
 
 def test_a_batch_whose_rates_are_all_equal_is_skipped() -> None:
@@ -376,8 +354,8 @@ def test_a_later_epoch_is_named_when_the_loss_breaks_there() -> None:
     def breaking(scores: torch.Tensor, prepared: Any) -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal calls
         calls += 1
-        risk, parts = original(scores, prepared)
-        return (risk * float("nan") if calls == 10 else risk), parts
+        risk, terms = original(scores, prepared)
+        return (risk * float("nan") if calls == 10 else risk), terms
 
     work.method.loss = breaking  # type: ignore[method-assign]
     outcome = Outcome()
@@ -406,7 +384,7 @@ def test_one_value_that_is_not_finite_among_the_weights_ends_the_run(values: tup
             with torch.no_grad():
                 work.model.network[1].weight.copy_(torch.tensor([values]))
 
-    work.on_step = break_weights
+    work.environment = replace(work.environment, watcher=Steps(break_weights))
     with pytest.raises(NotIdentifiableError) as error:
         run(work)
     assert error.value.message == "the weights became infinite in epoch 1"
@@ -415,8 +393,8 @@ def test_one_value_that_is_not_finite_among_the_weights_ends_the_run(values: tup
 def test_a_stop_saves_the_state_and_says_where() -> None:
     memory = Memory()
     work = job(epochs=3, checkpoints=memory)
-    asked = iter([False] * 6 + [True])
-    work.stop = lambda: next(asked)
+    stops = iter([False] * 6 + [True])
+    work.environment = replace(work.environment, stop=lambda: next(stops))
     with pytest.raises(InterruptedRunError) as error:
         run(work)
     assert error.value.message == "interrupted in epoch 2 of 3, step 2 of 4; the state is saved"
@@ -432,8 +410,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(stop_at: int, ema: float, met
     whole = run(job(**settings))
     memory = Memory()
     first = job(**settings, checkpoints=memory)
-    asked = iter([False] * stop_at + [True])
-    first.stop = lambda: next(asked)
+    stops = iter([False] * stop_at + [True])
+    first.environment = replace(first.environment, stop=lambda: next(stops))
     with pytest.raises(InterruptedRunError):
         run(first)
     memory.resume = memory.states[-1]
@@ -464,16 +442,16 @@ def test_a_checkpoint_between_epochs_is_a_place_to_resume_from() -> None:
 def test_a_flip_changes_the_trained_network_and_its_average_once_each(ema: float) -> None:
     """Weights stay as they are at this learning rate, so that the flip is the only change."""
     work = job(method="count", warmup="none", lr=1e-30, ema=ema, epochs=1)
-    work.asked = work.heldout
+    work.orientation = work.heldout
     assert work.heldout is not None
     with torch.no_grad():
         work.model.network[1].weight.copy_(torch.tensor([[-3.0, 0.0]]))
         work.model.network[1].bias.fill_(0.2)
     before = predict(work.model, work.test)
-    centre = work.method.mirror_centre(score_heldout(work.model, work.heldout))
+    centre = work.method.centre_if_flipped(score_heldout(work.model, work.heldout))
     assert centre is not None
     outcome = run(work)
-    assert outcome.records[0].fields["mirrored"]
+    assert outcome.records[0].fields["flipped"]
     # The averaged network is scored and saved, the trained one goes on learning.
     flipped = pytest.approx(2 * centre - before, abs=1e-5)
     assert outcome.records[0].test_scores == flipped
@@ -482,32 +460,32 @@ def test_a_flip_changes_the_trained_network_and_its_average_once_each(ema: float
     assert predict(work.model, work.test) == flipped
 
 
-# Lessons.
+# Self-training.
 
 
-def test_features_of_unlabeled_instances_are_hidden_from_the_network_but_not_from_its_teacher() -> None:
-    work = job(method="count", epochs=4, hidden_share=0.5, heldout=False, trace_every=0)
+def test_features_of_unlabeled_instances_are_masked_for_the_student_but_not_for_its_teacher() -> None:
+    work = job(method="count", epochs=4, mask_rate=0.5, heldout=False, trace_every=0)
     passes: list[tuple[bool, torch.Tensor]] = []
     work.model.register_forward_pre_hook(lambda m, given: passes.append((m is work.model, given[0].clone())))
     batches = [batch for epoch in range(1, 5) for batch in work.data.epoch(epoch)[1]]
     run(work)
     shown = [x for own, x in passes if own]
-    # What the teacher saw, by the step that it belongs to.
-    lessons = {sum(own for own, _ in passes[:i]) - 1: x for i, (own, x) in enumerate(passes) if not own}
+    # What the teacher saw, by the step that it belongs to: it scores U before the student does.
+    taught = {sum(own for own, _ in passes[:i]): x for i, (own, x) in enumerate(passes) if not own}
     assert len(shown) == len(batches) == 16
-    assert sorted(lessons) == [4, 6, 8, 10, 12, 14]  # every other step, from a fifth of training on
+    assert sorted(taught) == [4, 6, 8, 10, 12, 14]  # every other step, from a fifth of training on
     masks = []
     for step, (batch, x) in enumerate(zip(batches, shown, strict=True)):
         inside = batch.tuple_instances
         assert torch.equal(x[:inside], batch.x[:inside])
-        if step in lessons:
-            assert torch.equal(lessons[step], batch.x[inside:])
-        hidden = x[inside:] == 0
-        assert torch.equal(x[inside:], batch.x[inside:].masked_fill(hidden, 0))
-        if step in lessons and step >= 8:
-            masks.append(hidden)
+        if step in taught:
+            assert torch.equal(taught[step], batch.x[inside:])
+        masked = x[inside:] == 0
+        assert torch.equal(x[inside:], batch.x[inside:].masked_fill(masked, 0))
+        if step in taught and step >= 8:
+            masks.append(masked)
         else:
-            assert not hidden.any()
+            assert not masked.any()
     assert 0.3 < torch.cat(masks).double().mean() < 0.7
     assert not torch.equal(masks[0], masks[1])
 
@@ -565,7 +543,7 @@ def test_without_heldout_data_there_is_no_heldout_risk() -> None:
 def test_heldout_data_are_scored_in_order() -> None:
     work = job()
     assert work.heldout is not None
-    found: Heldout = score_heldout(work.model, work.heldout)
+    found: HeldoutScores = score_heldout(work.model, work.heldout)
     assert np.array_equal(found.tuple_scores, predict(work.model, work.heldout.tuples))
     assert np.array_equal(found.unlabeled_scores, predict(work.model, work.heldout.unlabeled))
     assert np.array_equal(found.sizes, work.heldout.sizes)
@@ -594,7 +572,7 @@ def test_every_step_is_announced_with_its_loss() -> None:
         steps.append((epoch, step, of))
         losses.append(float(loss))
 
-    work.on_step = note
+    work.environment = replace(work.environment, watcher=Steps(note))
     outcome = run(work)
     assert steps == [(e, s, 4) for e in (1, 2) for s in (1, 2, 3, 4)]
     assert [np.mean(losses[:4]), np.mean(losses[4:])] == pytest.approx([r.fields["loss"] for r in outcome.records])

@@ -14,18 +14,20 @@ from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.layout import HISTORY
 from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.closed_form import prior_weights
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.teacher import prior_weights
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
 
+CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"
 LINEAR: dict[str, Any] = {"method": "ure", "model": "linear", "lr": 0.1, "weight_decay": 0.0, "trace_every": 0}
 
 
 def trained(tuples: Path, out: Path, **settings: Any) -> Artifact:
-    return train(TrainConfig(**{"epochs": 8, **LINEAR, **settings}), tuples, out, device="cpu")
+    return train(TrainConfig(**{"epochs": 8, **LINEAR, **settings}), tuples, out, CPU)
 
 
 def last_epoch(run: Artifact) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def test_weights_move_the_pool_to_the_prior_that_is_trained_with(shifted) -> Non
     positive = read_oracle(tuples, "oracle/train-unlabeled.h5")["labels"].astype(bool)
     x = np.concatenate([read_instances(tuples, name) for name in unlabeled_shard_names(tuples, "train")])[:, 0]
     for prior in (0.5, 0.7, 0.1):
-        inside, weights = prior_weights(TrainConfig(prior=prior), tuples)
+        inside, weights = prior_weights(TrainConfig(prior=prior), StoredTuples(tuples))
         assert (inside == 1).all()
         assert weights.mean() == pytest.approx(1, abs=1e-5)
         for h in (x, x > 0, x > 2, x < -2):
@@ -82,7 +84,7 @@ def test_weights_move_the_pool_to_the_prior_that_is_trained_with(shifted) -> Non
 
 
 def test_a_pool_within_the_margin_is_left_as_it_is(shifted) -> None:
-    weights = prior_weights(TrainConfig(prior=0.22), open_artifact(shifted))[1]
+    weights = prior_weights(TrainConfig(prior=0.22), StoredTuples(open_artifact(shifted)))[1]
     assert np.array_equal(weights, np.ones(len(weights)))
 
 

@@ -179,7 +179,7 @@ def test_predicting_changes_neither_mode_nor_statistics(training: bool) -> None:
     model(raw(GREY, 64))
     model.train(training)
     before = copy.deepcopy(model.state_dict())
-    predict(model, raw(GREY, 50, seed=9) * 100)
+    predict(model, raw(GREY, 50, seed=9).numpy() * 100)
     assert all(module.training is training for module in model.modules())
     after = model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
@@ -188,7 +188,7 @@ def test_predicting_changes_neither_mode_nor_statistics(training: bool) -> None:
 def test_predicting_restores_the_mode_after_a_failure() -> None:
     model = scorer("mlp", GREY).train()
     with pytest.raises(RuntimeError):
-        predict(model, raw(VECTOR))
+        predict(model, raw(VECTOR).numpy())
     assert model.training
 
 
@@ -199,22 +199,22 @@ def test_predictions_are_those_of_evaluation_mode_in_any_batch_size() -> None:
     with torch.no_grad():
         expected = copy.deepcopy(model).eval()(x).numpy()
     for batch in (1, 7, 50, 4096):
-        assert np.allclose(predict(model, x, batch), expected, atol=1e-5)
+        assert np.allclose(predict(model, x.numpy(), batch), expected, atol=1e-5)
     # BatchNorm in training mode would see the batch itself.
     assert not np.allclose(model.train()(x).detach().numpy(), expected, atol=1e-2)
 
 
 def test_predicting_nothing_gives_nothing() -> None:
-    assert predict(scorer("linear", VECTOR), raw(VECTOR, 0)).shape == (0,)
+    assert predict(scorer("linear", VECTOR), raw(VECTOR, 0).numpy()).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_a_linear_score_does_not_depend_on_the_rows_beside_it(dtype: torch.dtype) -> None:
     shape = (3, 40, 40)
     model = build_scorer("linear", shape, *normalisation(shape, np.full(3, 0.5), np.full(3, 0.3)), 0)
-    x = (raw(shape, 300).abs() * 100).to(dtype)
+    x = (raw(shape, 300).abs() * 100).to(dtype).numpy()
     weight = model.network.state_dict()["1.weight"].numpy()[0].astype(np.float64)
-    inputs = x.numpy() * model.factor.numpy().astype(np.float64) - model.shift.numpy().astype(np.float64)
+    inputs = x * model.factor.numpy().astype(np.float64) - model.shift.numpy().astype(np.float64)
     expected = inputs.reshape(300, -1) @ weight + float(model.network.state_dict()["1.bias"])
     for batch in (1, 7, 64, 4096):
         assert np.allclose(predict(model, x, batch), expected, rtol=1e-12, atol=1e-12)

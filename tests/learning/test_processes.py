@@ -19,10 +19,11 @@ from torch import nn
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NtmpError, UsageError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import GradientMethod, Task, methods
+from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_network
 from ntmp_cli.learning.parts import joined
 from ntmp_cli.learning.processes import OneProcess, process_group
+from ntmp_cli.tuple_source import Task
 
 SHAPE = (3, 8, 8)
 SETTINGS: dict[str, dict[str, Any]] = {

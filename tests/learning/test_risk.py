@@ -15,9 +15,10 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from ntmp_cli.config import Clamp, ClampScope, LossName, Mixing
 from ntmp_cli.learning.groups import class_weights
-from ntmp_cli.learning.risk import LOSSES, PARTS, clamped, coefficients, partial_risks, unbiased_risk
+from ntmp_cli.learning.method import HeldoutScores
+from ntmp_cli.learning.methods.ure import RISK_TERMS, Clamp, ClampScope, LossName, Mixing
+from ntmp_cli.learning.risk import LOSSES, clamped, coefficients, partial_risks, unbiased_risk
 
 Floats = NDArray[np.float64]
 LOSS_NAMES = get_args(LossName)
@@ -53,8 +54,12 @@ class Sample:
     def counts(self) -> NDArray[np.int64]:
         return np.full(len(self.tuples), self.m)
 
-    def parts(self, loss: LossName, mixing: Mixing, scope: ClampScope) -> Floats:
-        """The package's two parts."""
+    @property
+    def scores(self) -> HeldoutScores:
+        return HeldoutScores(self.tuples.ravel(), self.sizes, self.counts, self.unlabeled)
+
+    def risk_terms(self, loss: LossName, mixing: Mixing, scope: ClampScope) -> Floats:
+        """The package's two risk terms."""
         weights = coefficients(self.sizes, self.counts, len(self.unlabeled), self.prior, mixing)
         assert weights is not None
         scores = torch.from_numpy(np.concatenate([self.tuples.ravel(), self.unlabeled]))
@@ -93,26 +98,24 @@ def four_terms(sample: Sample, loss: str) -> dict[tuple[str, str], float]:
 def test_one_stratum_gives_the_papers_four_terms(sample: Sample, loss: LossName, mixing: Mixing) -> None:
     terms = four_terms(sample, loss)
     tolerance = 1e-12 * max(1.0, *(abs(v) for v in terms.values()))
-    risk = unbiased_risk(
-        sample.tuples.ravel(), sample.sizes, sample.counts, sample.unlabeled, sample.prior, loss, mixing
-    )
+    risk = unbiased_risk(sample.scores, sample.prior, loss, mixing)
     assert risk == pytest.approx(sum(terms.values()), abs=tolerance)
 
 
 @settings(deadline=None, max_examples=60)
 @given(samples(), st.sampled_from(LOSS_NAMES), st.sampled_from(MIXINGS), st.sampled_from(get_args(ClampScope)))
-def test_the_parts_are_the_papers_sources_and_the_class_risks(
+def test_the_risk_terms_are_the_papers_sources_and_the_class_risks(
     sample: Sample, loss: LossName, mixing: Mixing, scope: ClampScope
 ) -> None:
     """By source R_T and R_U of the clamp paragraph; by class πR₊ and (1−π)R₋ of the identification lemma."""
     terms = four_terms(sample, loss)
     tolerance = 1e-12 * max(1.0, *(abs(v) for v in terms.values()))
-    expected = [sum(v for key, v in terms.items() if part in key) for part in PARTS[scope]]
-    assert sample.parts(loss, mixing, scope) == pytest.approx(expected, abs=tolerance)
+    expected = [sum(v for key, v in terms.items() if name in key) for name in RISK_TERMS[scope]]
+    assert sample.risk_terms(loss, mixing, scope) == pytest.approx(expected, abs=tolerance)
 
 
-def test_the_parts_are_named_in_the_order_of_their_values() -> None:
-    assert PARTS == {"class": ("positive", "negative"), "source": ("tuples", "unlabeled")}
+def test_the_risk_terms_are_named_in_the_order_of_their_values() -> None:
+    assert RISK_TERMS == {"class": ("positive", "negative"), "source": ("tuples", "unlabeled")}
 
 
 def uu_risk(first: Floats, second: Floats, theta: float, theta_: float, prior: float, loss: str) -> float:
@@ -132,9 +135,7 @@ def uu_risk(first: Floats, second: Floats, theta: float, theta_: float, prior: f
 @given(samples(), st.sampled_from(LOSS_NAMES), st.sampled_from(MIXINGS))
 def test_for_fixed_tuples_the_risk_is_that_of_uu_learning(sample: Sample, loss: LossName, mixing: Mixing) -> None:
     expected = uu_risk(sample.unlabeled, sample.tuples.ravel(), sample.prior, sample.alpha, sample.prior, loss)
-    risk = unbiased_risk(
-        sample.tuples.ravel(), sample.sizes, sample.counts, sample.unlabeled, sample.prior, loss, mixing
-    )
+    risk = unbiased_risk(sample.scores, sample.prior, loss, mixing)
     scale = max(1.0, *(abs(v) for v in four_terms(sample, loss).values()))
     assert risk == pytest.approx(expected, abs=1e-12 * scale)
 
@@ -144,7 +145,7 @@ def test_for_tuples_of_several_lengths_the_pooled_risk_is_not_that_of_uu_learnin
     rng = np.random.default_rng(0)
     sizes, counts = np.array([2, 6, 6]), np.array([1, 1, 2])
     tuples, unlabeled = rng.standard_normal(14), rng.standard_normal(9)
-    risk = unbiased_risk(tuples, sizes, counts, unlabeled, 0.8, "sigmoid", "pooled")
+    risk = unbiased_risk(HeldoutScores(tuples, sizes, counts, unlabeled), 0.8, "sigmoid", "pooled")
     assert risk != pytest.approx(uu_risk(unlabeled, tuples, 0.8, 4 / 14, 0.8, "sigmoid"), abs=1e-3)
 
 
@@ -184,9 +185,9 @@ def test_losses_equal_their_definition_and_keep_their_bound(loss: LossName, boun
     ("clamp", "expected"),
     [("none", [3.0, -1.5, 1.5, -3.0, 0.0]), ("relu", [3.0, 1.0, 2.0, 0.0, 0.0]), ("abs", [3.0, 3.5, 2.5, 3.0, 0.0])],
 )
-def test_clamps_act_on_each_part_before_the_sum(clamp: Clamp, expected: list[float]) -> None:
-    parts = [[1.0, 2.0], [1.0, -2.5], [-0.5, 2.0], [-1.0, -2.0], [0.0, 0.0]]
-    assert [float(clamped(torch.tensor(p), clamp)) for p in parts] == expected
+def test_clamps_act_on_each_risk_term_before_the_sum(clamp: Clamp, expected: list[float]) -> None:
+    terms = [[1.0, 2.0], [1.0, -2.5], [-0.5, 2.0], [-1.0, -2.0], [0.0, 0.0]]
+    assert [float(clamped(torch.tensor(p), clamp)) for p in terms] == expected
 
 
 @pytest.mark.parametrize("scope", get_args(ClampScope))
@@ -196,17 +197,17 @@ def test_the_gradient_of_the_clamped_risk_is_right_away_from_kinks(
     loss: LossName, clamp: Clamp, scope: ClampScope
 ) -> None:
     rng = np.random.default_rng(3)
-    # The small gap makes negative parts common.
+    # The small gap makes negative risk terms common.
     weights = coefficients(np.array([3, 3, 4, 2]), np.array([1, 1, 2, 1]), 7, 0.38)
     assert weights is not None
     plus, minus = torch.from_numpy(weights.plus), torch.from_numpy(weights.minus)
     signs = set()
     for _ in range(6):
         scores = torch.from_numpy(rng.standard_normal(19) * 2).requires_grad_()
-        parts = partial_risks(scores, plus, minus, 12, loss, scope)
-        assert parts.abs().min() > 1e-3
+        terms = partial_risks(scores, plus, minus, 12, loss, scope)
+        assert terms.abs().min() > 1e-3
         assert (scores.detach().abs() - 1).abs().min() > 1e-5
-        signs |= set((parts < 0).tolist())
+        signs |= set((terms < 0).tolist())
         assert torch.autograd.gradcheck(
             lambda s: clamped(partial_risks(s, plus, minus, 12, loss, scope), clamp), (scores,), eps=1e-6
         )
@@ -232,7 +233,7 @@ def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
         found = coefficients(sizes, counts, unlabeled, prior, mixing)
         assert (found is None) == equal[mixing]
         scores = np.zeros(sizes.sum()), np.zeros(unlabeled)
-        risk = unbiased_risk(scores[0], sizes, counts, scores[1], prior, "sigmoid", mixing)
+        risk = unbiased_risk(HeldoutScores(scores[0], sizes, counts, scores[1]), prior, "sigmoid", mixing)
         assert (risk is None) == equal[mixing]
 
 
@@ -395,7 +396,8 @@ def test_the_risk_of_scores_is_the_sum_over_instances(name: str, mixing: Mixing)
         for b, start in list(enumerate(data.starts))[:5]:
             middle = start + data.sizes[b].sum()
             tuples, unlabeled = data.scores[start:middle], data.scores[middle : middle + UNLABELED]
-            risk = unbiased_risk(tuples, data.sizes[b], data.counts[b], unlabeled, prior, loss, mixing)
+            scores = HeldoutScores(tuples, data.sizes[b], data.counts[b], unlabeled)
+            risk = unbiased_risk(scores, prior, loss, mixing)
             assert risk == pytest.approx(batch_risks(name, mixing, prior)[loss][b], rel=1e-12)
 
 

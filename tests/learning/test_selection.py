@@ -56,9 +56,9 @@ def test_without_heldout_data_the_last_is_kept(select: str) -> None:
 @pytest.mark.parametrize("risk", [None, HeldoutRisk(0.5), HeldoutRisk(0.5, np.array([0.25, 0.75]))])
 def test_what_is_compared_with_survives_a_checkpoint(risk: HeldoutRisk | None) -> None:
     again = _as_risk(_as_state(risk))
-    if risk is None or risk.each is None:
+    if risk is None or risk.per_tuple is None:
         assert again == risk
     else:
         assert again is not None
         assert again.value == risk.value
-        assert np.array_equal(np.asarray(again.each), risk.each)
+        assert np.array_equal(np.asarray(again.per_tuple), risk.per_tuple)

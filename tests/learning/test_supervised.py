@@ -1,4 +1,4 @@
-"""The ceiling sees the true label of exactly the instances it is shown; nobody else sees any."""
+"""The oracle sees the true label of exactly the instances it is shown; nobody else sees any."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.layout import WEIGHTS
 from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import GradientMethod, Task, methods
+from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.training_data import Batching, training_shares
 from ntmp_cli.stages import make_tuples as make_tuples_stage
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
-from ntmp_cli.stages.training_data import read_task, training_data
+from ntmp_cli.stages.train import TrainOptions, train
 from ntmp_cli.stages.true_labels import true_targets
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 DATASET = "gaussians:dim=3,size=1200,test=60"
 NAMES = methods.names()
 COMPETITORS = [name for name in NAMES if name != "supervised"]
@@ -59,14 +62,14 @@ def truth() -> dict[bytes, float]:
     return {x.tobytes(): float(y) for x, y in zip(data.x_train, data.y_train, strict=True)}
 
 
-def all_batches(tuples: Artifact, parts: int, windows: int, epoch: int) -> list[Batch]:
+def all_batches(tuples: Artifact, shares: int, windows: int, epoch: int) -> list[Batch]:
     config = TrainConfig(method="supervised", prior=0.6, batch_size=97, seed=3)
-    targets = true_targets(tuples, made("supervised", read_task(tuples)))
-    data = training_data(tuples, config, parts, targets)
-    for part in data:
-        total = (part.tuples * part.mean_size + part.unlabeled) * part.instance_bytes
-        part.budget_bytes = int(np.ceil(total / windows))
-        assert part.windows == windows
+    targets = true_targets(tuples, made("supervised", StoredTuples(tuples).task))
+    data = training_shares(StoredTuples(tuples), config, shares, Batching(targets=targets))
+    for share in data:
+        total = (share.tuples * share.mean_size + share.unlabeled) * share.instance_bytes
+        share.budget_bytes = int(np.ceil(total / windows))
+        assert share.windows == windows
     steps, batches = PartedData(data).epoch(epoch)
     found = list(batches)
     assert len(found) == steps
@@ -78,11 +81,11 @@ def all_batches(tuples: Artifact, parts: int, windows: int, epoch: int) -> list[
 
 @pytest.mark.parametrize("epoch", [1, 4])
 @pytest.mark.parametrize("windows", [1, 3])
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("shares", [1, 3])
 def test_every_instance_comes_with_its_own_label(
-    sharded: Artifact, truth: dict[bytes, float], parts: int, windows: int, epoch: int
+    sharded: Artifact, truth: dict[bytes, float], shares: int, windows: int, epoch: int
 ) -> None:
-    batches = all_batches(sharded, parts, windows, epoch)
+    batches = all_batches(sharded, shares, windows, epoch)
     for batch in batches:
         assert batch.targets is not None
         assert batch.targets.tolist() == [truth[row.tobytes()] for row in batch.x.numpy()]
@@ -102,7 +105,7 @@ def test_labels_of_a_tuple_add_up_to_its_count(sharded: Artifact, windows: int) 
 
 
 def test_batches_are_the_same_with_and_without_labels(sharded: Artifact) -> None:
-    (bare,) = training_data(sharded, TrainConfig(prior=0.6, batch_size=97, seed=3))
+    (bare,) = training_shares(StoredTuples(sharded), TrainConfig(prior=0.6, batch_size=97, seed=3))
     for with_labels, without in zip(all_batches(sharded, 1, 1, 1), bare.epoch(1)[1], strict=True):
         assert torch.equal(with_labels.x, without.x)
         assert without.targets is None
@@ -111,18 +114,18 @@ def test_batches_are_the_same_with_and_without_labels(sharded: Artifact) -> None
 # --- nobody else --------------------------------------------------------------------------------
 
 
-def test_there_is_one_ceiling() -> None:
-    assert [name for name in NAMES if methods.get(name).ceiling] == ["supervised"]
+def test_there_is_one_oracle() -> None:
+    assert [name for name in NAMES if methods.get(name).is_oracle] == ["supervised"]
 
 
 @pytest.mark.parametrize("warmup", ["risk", "discriminant", "none"])
 @pytest.mark.parametrize("name", COMPETITORS)
 def test_no_competitor_asks_for_the_truth_or_is_given_it(name: str, warmup: str, sharded: Artifact) -> None:
     method = made(name, Task([(3, 1, 50), (4, 3, 20)], 100), warmup=warmup)
-    assert not method.ceiling
+    assert not method.is_oracle
     if isinstance(method, GradientMethod):
         assert method.targets() == ("discriminant" if (name, warmup) == ("count", "discriminant") else "none")
-    with pytest.raises(PermissionError, match="competes, so it must not see labels"):
+    with pytest.raises(PermissionError, match="is no oracle, so it must not see labels"):
         true_targets(sharded, method)
 
 
@@ -158,9 +161,7 @@ def test_a_competitor_learns_the_same_without_the_labels_on_disk(
     name: str, warmup: str, copies: dict[str, Path], tmp_path: Path
 ) -> None:
     config = TrainConfig(method=name, prior=0.6, model="linear", epochs=1, warmup=warmup)
-    scores = [
-        read_scores(train(config, tuples, tmp_path / how, device="cpu"), "test")[0] for how, tuples in copies.items()
-    ]
+    scores = [read_scores(train(config, tuples, tmp_path / how, CPU), "test")[0] for how, tuples in copies.items()]
     assert np.array_equal(scores[0], scores[1])
     assert np.array_equal(scores[0], scores[2])
 
@@ -172,22 +173,22 @@ def test_a_competitor_learns_the_same_without_the_labels_on_disk(
         ("damaged", "oracle/train-tuples.h5: damaged: its contents do not match the recorded hash"),
     ],
 )
-def test_the_ceiling_says_which_labels_are_missing(
+def test_the_oracle_says_which_labels_are_missing(
     how: str, message: str, copies: dict[str, Path], tmp_path: Path
 ) -> None:
     config = TrainConfig(method="supervised", prior=0.6, model="linear", epochs=1)
     with pytest.raises(ArtifactError) as error:
-        train(config, copies[how], tmp_path / "run", device="cpu")
+        train(config, copies[how], tmp_path / "run", CPU)
     assert error.value.message == f"{copies[how]}/{message}"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_ceiling_refuses_tuples_that_never_had_labels(sharded: Artifact) -> None:
+def test_the_oracle_refuses_tuples_that_never_had_labels(sharded: Artifact) -> None:
     files = tuple(entry for entry in sharded.manifest.files if not entry.path.startswith("oracle/train-"))
     real = Artifact(sharded.path, replace(sharded.manifest, files=files), sharded.sha256)
     with pytest.raises(UsageError, match="has no true labels of its training instances") as error:
-        true_targets(real, made("supervised", read_task(real)))
-    assert error.value.hint == "It is a ceiling for simulated tuples; use --method count on real ones."
+        true_targets(real, made("supervised", StoredTuples(real).task))
+    assert error.value.hint == "It is an upper bound for simulated tuples; use --method count on real ones."
 
 
 # --- learning -----------------------------------------------------------------------------------
@@ -195,16 +196,14 @@ def test_the_ceiling_refuses_tuples_that_never_had_labels(sharded: Artifact) -> 
 
 @pytest.mark.parametrize("encoder", [None, "pca"])
 @pytest.mark.parametrize("prior", [0.2, 0.8])
-def test_the_ceiling_is_the_best_rule_at_the_deployment_prior(
-    tmp_path: Path, prior: float, encoder: str | None
-) -> None:
+def test_the_oracle_is_the_best_rule_at_the_deployment_prior(tmp_path: Path, prior: float, encoder: str | None) -> None:
     """The tuples' rate is one third, but log-odds are s·x₁ + logit π."""
     data = MakeTuplesConfig(dataset="gaussians:dim=2,separation=3,size=3000,test=3000", prior=prior)
     make_tuples(data, tmp_path / "tuples")
     settings: dict[str, Any] = {"model": "linear", "lr": 0.3, "weight_decay": 0.0, "epochs": 8, "select": "last"}
     config = TrainConfig(method="supervised", prior=prior, encoder=encoder, **settings)
-    run = train(config, tmp_path / "tuples", tmp_path / "run", device="cpu")
-    assert open_artifact(run.path).summary["ceiling"] is True
+    run = train(config, tmp_path / "tuples", tmp_path / "run", CPU)
+    assert open_artifact(run.path).summary["is_oracle"] is True
     assert accuracy(run, prior) > bayes_accuracy(prior) - 0.01
     if encoder is None:
         state = {k: v.double().numpy() for k, v in load_file(run.path / WEIGHTS).items()}

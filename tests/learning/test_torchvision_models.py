@@ -106,12 +106,12 @@ def test_squeezenet_scores_have_both_signs() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_classes_of_a_scorer_can_be_exchanged(name: str) -> None:
-    """Scorer.mirror negates the last Linear layer, so this must be the one that makes the score."""
+    """Scorer.flip negates the last Linear layer, so this must be the one that makes the score."""
     scorer = Scorer(torchvision_network(name, COLOUR), torch.ones(1), torch.zeros(1)).eval()
     x = images(COLOUR)
     with torch.no_grad():
         before = scorer(x)
-        scorer.mirror(0.5)
+        scorer.flip(0.5)
         assert torch.allclose(scorer(x), 1 - before, atol=1e-5)
 
 

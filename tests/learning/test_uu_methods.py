@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.method import Heldout, Task, methods
+from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.tuple_source import Task
 
+CPU = TrainOptions(device="cpu")
 LOSSES = {
     "sigmoid": lambda margin: 1 / (1 + np.exp(margin)),
     "logistic": lambda margin: np.log1p(np.exp(-margin)),
@@ -155,7 +157,7 @@ def test_the_heldout_risk_is_the_unclamped_one(method: str) -> None:
     theta = sum(m for _, m in MIXED) / sum(n for n, _ in MIXED)
     objective = methods.get(method)(TrainConfig(method=method, prior=0.8), task)
     inside, outside = np.split(scores.numpy(), [batch.tuple_instances])
-    found = objective.heldout_risk(Heldout(inside, batch.sizes, batch.counts, outside))
+    found = objective.heldout_risk(HeldoutScores(inside, batch.sizes, batch.counts, outside))
     assert found is not None
     assert found.value == pytest.approx(sum(two_sets(scores, len(inside), theta, 0.8, "sigmoid")), abs=1e-9)
 
@@ -169,12 +171,12 @@ def test_a_pool_of_the_rate_of_u_is_not_identifiable(tmp_path: Path, method: str
     rate = sum(s["m"] * s["tuples"] for s in strata) / sum(s["instances"] for s in strata)
     config = TrainConfig(method=method, prior=rate, model="linear", epochs=1)
     with pytest.raises(NotIdentifiableError) as error:
-        train(config, tmp_path / "tuples", tmp_path / "run", device="cpu")
+        train(config, tmp_path / "tuples", tmp_path / "run", CPU)
     assert error.value.exit_code == 4
     assert "the risk is not identifiable: the mean tuple rate ᾱ = " in error.value.message
     assert not (tmp_path / "run").exists()
-    stratified = config.model_copy(update={"method": "ure"})
-    assert train(stratified, tmp_path / "tuples", tmp_path / "run", device="cpu").summary["method"] == "ure+relu"
+    stratified = TrainConfig(method="ure", prior=rate, model="linear", epochs=1)
+    assert train(stratified, tmp_path / "tuples", tmp_path / "run", CPU).summary["method"] == "ure+relu"
 
 
 @pytest.mark.parametrize("prior", [1 / 3, 2 / 6, 0.1 + 0.2 + 0.1 / 3])

@@ -1,4 +1,4 @@
-"""The commands of the README as a user types them, and the fields that scripts rely on."""
+"""The commands of docs/guides/pipeline.md as a user types them, and the fields that scripts rely on."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_train_json(ntmp_done, tuples, tmp_path):
     assert [record["epoch"] for record in run["history"]] == [1, 2, 3]
     assert run["history"] == [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     for record in run["history"]:
-        assert record.keys() >= {"loss", "parts", "negative_rate", "heldout_risk", "batches", "skipped", "lr"}
+        assert record.keys() >= {"loss", "risk_terms", "negative_rate", "heldout_risk", "batches", "skipped", "lr"}
 
 
 def test_select_best_keeps_the_epoch_of_least_heldout_risk(ntmp_done, tuples, tmp_path):
@@ -199,6 +199,7 @@ def test_a_wide_report_lists_its_files_one_per_line(ntmp_done, study, tmp_path):
         ("models", ["linear", "mlp", "resnet20"]),
         ("metrics", ["ap", "auroc", "accuracy", "tpr", "fpr", "f1", "macro_f1"]),
         ("priors", ["moments"]),
+        ("count-laws", ["exact", "off-by-one"]),
     ],
 )
 def test_list_names_every_choice_with_a_description(kind, names, ntmp_done):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import RISK_SETTINGS, PipelineConfig, TrainConfig
+from ntmp_cli.config import PipelineConfig, TrainConfig
+from ntmp_cli.learning.methods.ure import RiskSettings
 from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 
@@ -51,7 +52,7 @@ def method(ntmp_done, tuples, tmp_path):
 
 
 def test_the_settings_of_the_risk_are_all_tried():
-    assert RISK.keys() == RISK_SETTINGS
+    assert RISK.keys() == RiskSettings.model_fields.keys()
 
 
 def test_without_a_name_it_is_count(method):
@@ -91,7 +92,7 @@ def test_a_method_named_on_the_command_line_wins_over_a_clamp_in_the_file(method
 
 @pytest.mark.parametrize("name", sorted(RISK))
 def test_every_setting_of_the_risk_names_it_even_at_its_default(name, tmp_path):
-    default = TrainConfig.model_fields[name].default
+    default = RiskSettings.model_fields[name].default
     for value in (RISK[name], default):
         _, file = as_yaml(tmp_path, {"prior": 0.5, name: value})
         found = [

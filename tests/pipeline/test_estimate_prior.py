@@ -74,7 +74,10 @@ def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, nt
     run = open_artifact(tmp_path / "run", "run")
     assert run.manifest.config["prior"] == told["prior"]
     assert {"kind": "prior", "sha256": told["manifest_sha256"]}.items() <= run.manifest.inputs[1].items()
-    assert run.summary["prior_estimated"] is True
+    assert (run.summary["prior_source"], run.summary["trained_prior"]) == ("estimated", told["prior"])
+    assert (
+        run.summary["prior"] == open_artifact(tuples).summary["prior"]
+    )  # results are compared at the pool's own prior
 
 
 def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
@@ -84,7 +87,20 @@ def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
     run = open_artifact(tmp_path / "run", "run")
     assert run.manifest.config["prior"] == 0.6
     assert [given["kind"] for given in run.manifest.inputs] == ["tuples"]
+    assert [run.summary[key] for key in ("prior_source", "trained_prior", "prior")] == ["given", 0.6, 0.6]
     assert "prior 0.6 is used instead of the estimate" in ended.err
+
+
+def test_an_estimate_that_equals_the_given_prior_is_still_told_apart_from_it(gaussian, ntmp_done, tmp_path):
+    """Where a prior came from is said, not guessed from its value."""
+    tuples, prior, told = gaussian
+    shape = ("--model", "linear", "--epochs", 1)
+    ntmp_done("train", "--tuples", tuples, "--prior", repr(told["prior"]), *shape, "--out", tmp_path / "given")
+    ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "estimated")
+    given, estimated = (open_artifact(tmp_path / name) for name in ("given", "estimated"))
+    assert given.manifest.config["prior"] == estimated.manifest.config["prior"]
+    assert (given.summary["prior_source"], estimated.summary["prior_source"]) == ("given", "estimated")
+    assert (given.path / "model.safetensors").read_bytes() == (estimated.path / "model.safetensors").read_bytes()
 
 
 def test_training_without_a_prior_names_both_ways(ntmp, tuples, tmp_path):
@@ -133,15 +149,15 @@ def test_a_score_model_that_learned_nothing_gives_no_prior(gaussian, ntmp, tmp_p
     assert not (tmp_path / "p").exists()
 
 
-def test_parts_that_share_instances_are_warned_of(ntmp_done, tmp_path):
-    """Digits' tuples use every instance about twice: a part's scores come from a model that has seen it."""
+def test_folds_that_share_instances_are_warned_of(ntmp_done, tmp_path):
+    """Digits' tuples use every instance about twice: a fold's scores come from a model that has seen it."""
     tuples = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--out", tmp_path / "t")
     ntmp_done("make-tuples", *tuples)
     ended = ntmp_done(
         *("estimate-prior", "--tuples", tmp_path / "t", "--score", "discriminant", "--folds", 2),
         *("--resamples", 20, "--out", tmp_path / "p"),
     )
-    assert "of the instances are in tuples of more than one part" in ended.err
+    assert "of the instances are in tuples of more than one fold" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,15 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.torchvision_models import torchvision_features
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.train import train
+from ntmp_cli.stages.train import TrainOptions, train
+
+CPU = TrainOptions(device="cpu")
 
 
 def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     made = make_tuples(MakeTuplesConfig(**{"dataset": "digits", **data}), folder / "tuples")
     config = TrainConfig(**{"prior": made.summary["prior"], "trace_every": 0, **settings})
-    run = train(config, folder / "tuples", folder / "run", device="cpu")
+    run = train(config, folder / "tuples", folder / "run", CPU)
     (scores,) = read_scores(run, "test")
     return float(roc_auc_score(read_test_labels(run), scores))
 
@@ -55,7 +57,7 @@ def test_noisy_counts_are_learned_better_when_their_noise_is_told(tmp_path: Path
     slopes = {}
     for noise in (0.0, 0.3):
         config = TrainConfig(count_noise=noise, self_training=0.0, **settings)
-        run = train(config, tmp_path / "tuples", tmp_path / f"run-{noise}", device="cpu")
+        run = train(config, tmp_path / "tuples", tmp_path / f"run-{noise}", CPU)
         (scores,) = read_scores(run, "test")
         slopes[noise] = float(scores.std())
     # The true score has slope 3 along the first axis: its spread is 3·√(1 + 9/4). Noise taken for truth flattens it.
@@ -74,13 +76,16 @@ def test_dropout_is_repeated_by_the_same_seed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         torch.manual_seed(len(runs))  # whatever state the process is in
         before = torch.get_rng_state()
-        runs.append(train(config, tmp_path / "tuples", tmp_path / name, device="cpu"))
+        runs.append(train(config, tmp_path / "tuples", tmp_path / name, CPU))
         assert torch.equal(before, torch.get_rng_state())
     assert runs[0].sha256 == runs[1].sha256
 
 
 def test_a_run_knows_a_weights_file_by_its_content(ntmp, ntmp_done, tmp_path: Path) -> None:
-    ntmp_done("make-tuples", "--dataset", "digits", "--num-tuples", 30, "--prior", 0.5, "--out", tmp_path / "tuples")
+    x, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
+    np.savez(tmp_path / "few.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])  # resnet18 is slow
+    data = ("--dataset", f"npz:{tmp_path / 'few.npz'}", "--positive", 1, "--num-tuples", 10, "--prior", 0.5)
+    ntmp_done("make-tuples", *data, "--out", tmp_path / "tuples")
 
     def weights(seed: int, path: Path) -> Path:
         torch.manual_seed(seed)

@@ -21,7 +21,7 @@ FLAGS += ["--disable-component-update", "--disable-quic"]
 
 @pytest.fixture(scope="module")
 def work(ntmp_done, tmp_path_factory) -> Path:
-    """Two seeds of three methods, one of them the ceiling, on arrays with a bad name; and a report of them."""
+    """Two seeds of three methods, one of them an oracle, on arrays with a bad name; and a report of them."""
     folder = tmp_path_factory.mktemp("page")
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 600)
@@ -117,7 +117,7 @@ def test_a_click_sorts_numbers_up_then_down_then_back(reader):
 def test_a_key_sorts_too_and_what_has_no_number_stays_last(reader):
     for direction in ("ascending", "descending"):
         assert reader.sort("results", "p (Holm)", "Enter") == direction
-        # Two pairs, one comparison: the smallest p there is. The reference and the ceiling have none.
+        # Two pairs, one comparison: the smallest p there is. The reference and the oracle have none.
         assert reader.column("results", 11) == ["0.5", "—", "—"]
     assert reader.sort("results", "method", "Space") == "ascending"
     assert reader.page.locator("table[data-name='results'] th[aria-sort]").count() == 1
@@ -213,7 +213,7 @@ def test_every_table_compiles(work, tmp_path):
     assert (tmp_path / "all.pdf").stat().st_size > 10_000
 
 
-def test_words_never_make_a_winner_of_two_seeds_or_of_the_ceiling(work):
+def test_words_never_make_a_winner_of_two_seeds_or_of_an_oracle(work):
     words = (work / "report" / "words.md").read_text()
     assert "The test cannot decide" in words
     assert "significant" not in words
@@ -224,7 +224,7 @@ def test_words_never_make_a_winner_of_two_seeds_or_of_the_ceiling(work):
 def test_words_cover_every_metric_of_the_results_table(work):
     words = (work / "report" / "words.md").read_text()
     for metric in ("accuracy", "ap", "auroc", "macro_f1"):
-        assert words.count(f" discriminant in {metric} on average") == 1  # ure; a ceiling is not compared
+        assert words.count(f" discriminant in {metric} on average") == 1  # ure; an oracle is not compared
 
 
 def test_captions_say_where_the_study_operates(work):

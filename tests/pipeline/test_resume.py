@@ -15,9 +15,11 @@ import torch
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.checkpoints import CheckpointStore
+from ntmp_cli.artifacts.priors import Prior
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.learning.training_data import training_shares
 from ntmp_cli.stages.train import training_plan
-from ntmp_cli.stages.training_data import training_data
 
 KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
 EPOCHS, STEPS = 5, 6
@@ -120,7 +122,7 @@ def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     asked = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
     assert launcher.run("make-tuples", *asked, "--out", tuples).code == 0
     settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
-    assert training_data(open_artifact(tuples), TrainConfig(**settings))[0].windows == 2
+    assert training_shares(StoredTuples(open_artifact(tuples)), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
     command = ("train", "--tuples", tuples, *options)
     assert launcher.run(*command, "--out", tmp_path / "whole").code == 0
@@ -214,7 +216,7 @@ def of_other_shape(value):
 @pytest.mark.parametrize("group", ["model", "average", "optimizer", "weights"])
 def test_a_checkpoint_of_other_shapes_is_refused(group, launcher, tuples, interrupted):
     """Such as another version of ntmp or torch could leave; its bytes are as they were written."""
-    plan = training_plan(config(), open_artifact(tuples))
+    plan = training_plan(config(), open_artifact(tuples), Prior(config().known_prior(), "given"))
     store = CheckpointStore(interrupted, plan, resume="yes", every_seconds=0)
     state = store.load()
     tensors = state["optimizer"]["state"][0] if group == "optimizer" else state[group]

@@ -8,7 +8,7 @@ import os
 import pytest
 from rich.cells import cell_len
 
-KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors", "engines")
+from ntmp_cli.registry import REGISTRIES
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def too_long(text: str, width: int = 80, *, but: str = "") -> list[str]:
     return [line for line in text.splitlines() if cell_len(line) > width and not (but and but in line)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REGISTRIES)
 def test_lists_fit(kind, ntmp_done):
     assert too_long(ntmp_done("list", kind).out) == []
 

@@ -31,7 +31,7 @@ def test_events_hold_the_history_of_the_run(ntmp_done, tuples: Path, tmp_path: P
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     history = read_json_lines(open_artifact(tmp_path / "run", "run"), HISTORY)
-    for key in ("loss", "heldout_risk", "parts/positive", "negative_rate/negative", "lr"):
+    for key in ("loss", "heldout_risk", "risk_terms/positive", "negative_rate/negative", "lr"):
         group, _, part = key.partition("/")
         expected = [record[group][part] if part else record[group] for record in history]
         found = events.Scalars(key)

@@ -15,11 +15,12 @@ import torch
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.parts import PartedData, joined
+from ntmp_cli.learning.training_data import training_shares
 from ntmp_cli.stages.make_tuples import make_tuples
-from ntmp_cli.stages.training_data import training_data
 
 # Small steps of plain descent: larger or adaptive ones blow the rounding of sums up, step by step, in any order.
 GENTLE = ["--optimizer", "sgd", "--lr", "0.005", "--epochs", "1", "--batch-size", "256", "--threads", "1"]
@@ -71,15 +72,15 @@ def history(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, settings: list[str]) -> None:
     words = ["train", "--tuples", str(tuples), "--prior", "0.7", *GENTLE, *settings, "--json"]
     together = history(torchrun(*words, "--out", str(tmp_path / "two")))
-    single = history(alone(*words, "--parts", "2", "--out", str(tmp_path / "one")))
+    single = history(alone(*words, "--ranks", "2", "--out", str(tmp_path / "one")))
     assert len(together) == len(single)
     for a, b in zip(together, single, strict=True):
         assert a.keys() == b.keys()
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
         if b["heldout_risk"] is not None:
             assert a["heldout_risk"] == pytest.approx(b["heldout_risk"], abs=1e-5)
-        for key in b.get("parts", {}):
-            assert a["parts"][key] == pytest.approx(b["parts"][key], abs=1e-5)
+        for key in b.get("risk_terms", {}):
+            assert a["risk_terms"][key] == pytest.approx(b["risk_terms"][key], abs=1e-5)
     scores = [read_scores(open_artifact(tmp_path / name), "test")[0] for name in ("two", "one")]
     assert np.allclose(*scores, atol=1e-3)
     assert scores[0].std() > 1e-3
@@ -89,23 +90,23 @@ def test_an_error_is_said_once_and_nothing_is_published(tuples: Path, tmp_path: 
     words = ["train", "--tuples", str(tuples), "--prior", "0.7", "--method", "kmeans", "--out", str(tmp_path / "out")]
     ended = torchrun(*words)
     assert ended.returncode != 0
-    assert ended.stderr.count("error: --method kmeans is computed at once") == 1
+    assert ended.stderr.count("error: method kmeans is computed at once, in one process") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_every_process_reads_its_own_share_and_all_of_it_is_read_once(tuples: Path) -> None:
     artifact = open_artifact(tuples, "tuples")
     config = TrainConfig(prior=0.7, batch_size=200, seed=3)
-    parts = training_data(artifact, config, 3)
+    shares = training_shares(StoredTuples(artifact), config, 3)
     info = artifact.summary
-    assert sum(part.tuples for part in parts) == info["tuples"]["train"]
-    assert sum(part.unlabeled for part in parts) == info["unlabeled"]["train"]
-    assert max(part.tuples for part in parts) - min(part.tuples for part in parts) <= 1
+    assert sum(share.tuples for share in shares) == info["tuples"]["train"]
+    assert sum(share.unlabeled for share in shares) == info["unlabeled"]["train"]
+    assert max(share.tuples for share in shares) - min(share.tuples for share in shares) <= 1
 
-    whole_steps, whole = PartedData(parts).epoch(1)
-    shares = [PartedData(parts, [rank]).epoch(1) for rank in range(3)]
-    assert {steps for steps, _ in shares} == {whole_steps}
-    for batch, *own in zip(whole, *(batches for _, batches in shares), strict=True):
+    whole_steps, whole = PartedData(shares).epoch(1)
+    ranks = [PartedData(shares, [rank]).epoch(1) for rank in range(3)]
+    assert {steps for steps, _ in ranks} == {whole_steps}
+    for batch, *own in zip(whole, *(batches for _, batches in ranks), strict=True):
         union = joined(own)
         assert torch.equal(batch.x, union.x)
         assert np.array_equal(batch.sizes, union.sizes)

@@ -270,7 +270,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "every batch inside the margin": (
         training("--prior", 0.5, "--margin-policy", "skip", "--margin", 0.5),
         4,
-        "batches of epoch 1 lie inside the margin ε₀ = 0.5 and were skipped\n",
+        "batches of epoch 1 lie inside the margin ε₀ and were skipped\n",
     ),
     "a loss that is no number": (
         training("--prior", 0.5, "--loss", "logistic", "--clamp", "none", "--lr", 1e38, "--optimizer", "sgd"),
@@ -366,7 +366,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     ),
     # the program
     "unknown command": (plain("mak-tuples"), 2, "error: No such command 'mak-tuples'."),
-    "unknown kind of thing": (plain("list", "dataset"), 2, "'dataset' is not one of 'datasets', 'methods', 'models'"),
+    "unknown kind of thing": (plain("list", "dataset"), 2, "unknown kind 'dataset'; did you mean 'datasets'?"),
     "option of another command": (plain("list", "models", "--seed", 1), 2, "error: No such option: --seed"),
 }
 

@@ -9,10 +9,15 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ntmp_cli import NTMPClassifier
+from ntmp_cli.app import run
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.errors import ArtifactError, DataError, NotIdentifiableError, UsageError
 
 
@@ -109,7 +114,7 @@ def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
         ({"counts": np.full(450, 4)}, DataError, "has 3 rows but count 4"),
         ({"counts": {0: 1}}, DataError, "counts has no entry for tuple "),
         ({"counts": np.arange(450)}, DataError, "counts of rows of one tuple differ"),
-        ({"prior": 1.5}, UsageError, "prior 1.5: a share between 0 and 1 is meant"),
+        ({"prior": 1.5}, UsageError, "prior 1.5: expected a share between 0 and 1"),
         ({"unlabeled": np.zeros((3, 2))}, ValueError, "X has 2 features, but NTMPClassifier is expecting 4"),
     ],
 )
@@ -125,7 +130,110 @@ def test_what_cannot_be_told_apart_is_refused():
         fast(method="ure").fit(x, ids, np.ones(len(x), int), unlabeled=pool, prior=1 / 3)
 
 
+# --- settings ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Tuples on disk, nothing set aside."""
+    out = tmp_path_factory.mktemp("stored") / "tuples"
+    data = ("--dataset", "gaussians:dim=3,separation=3,size=600,test=50", "--tuple", "3:1", "--prior", "0.6")
+    assert run(["make-tuples", *data, "--heldout-share", "0", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "ure", "clamp": "abs"}, ["--method", "ure", "--clamp", "abs"]),
+        ({"clamp": "abs"}, ["--clamp", "abs"]),
+        ({"loss": "ramp", "weight_decay": 0.1}, ["--loss", "ramp", "--weight-decay", "0.1"]),
+        ({"count_noise": 0.1, "warmup": "none"}, ["--count-noise", "0.1", "--warmup", "none"]),
+        ({}, []),
+    ],
+    ids=str,
+)
+def test_settings_train_as_the_options_of_the_command_line(settings, words, stored, tmp_path):
+    shape = ["--prior", "0.6", "--model", "linear", "--epochs", "2", "--seed", "3", "--device", "cpu"]
+    assert run(["train", "--tuples", str(stored), *shape, *words, "--out", str(tmp_path / "run")]) == 0
+    expected = load_file(tmp_path / "run" / "model.safetensors")
+    source = StoredTuples(open_artifact(stored))
+    (shard,) = source.tuple_shards()
+    x, sizes, counts = source.read_tuples(shard[0], 0, shard[1])
+    pool = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    model = NTMPClassifier(model="linear", epochs=2, heldout_share=0, random_state=3, **settings)
+    model.fit(x, ids, np.repeat(counts, sizes), unlabeled=np.concatenate(pool), prior=0.6)
+    weights = model._scorer.state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(np.array_equal(weights[key].numpy(), expected[key].numpy()) for key in expected)
+
+
+def test_settings_are_parameters_like_all_others():
+    model = NTMPClassifier(method="ure", clamp="abs", margin=0.1)
+    assert model.get_params().items() >= {"method": "ure", "clamp": "abs", "margin": 0.1, "epochs": 30}.items()
+    assert "settings" not in model.get_params()
+    assert model.set_params(clamp="relu", loss="ramp", epochs=4) is model
+    assert model.get_params().items() >= {"clamp": "relu", "margin": 0.1, "loss": "ramp", "epochs": 4}.items()
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    twin.set_params(clamp="none")
+    assert model.get_params()["clamp"] == "relu"
+    assert "clamp='relu'" in repr(model)
+
+
+def test_a_grid_of_settings_can_be_searched():
+    grid = ParameterGrid({"clamp": ["relu", "abs"], "epochs": [1, 2]})
+    made = [clone(NTMPClassifier()).set_params(**point).get_params() for point in grid]
+    assert [(each["clamp"], each["epochs"]) for each in made] == [("relu", 1), ("relu", 2), ("abs", 1), ("abs", 2)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clmap": "abs"}, "NTMPClassifier: clmap: unknown setting; did you mean 'clamp'?"),
+        ({"weight_deacy": 1}, "NTMPClassifier: weight_deacy: unknown setting; did you mean 'weight_decay'?"),
+        ({"clamp": "absolute"}, "NTMPClassifier: clamp: input should be 'none', 'relu' or 'abs' (got 'absolute')"),
+        ({"method": "cuont"}, "unknown method 'cuont'; did you mean 'count'?"),
+        ({"method": "supervised"}, "method supervised needs more than vectors and counts"),
+        ({"encoder": "pca"}, "method count needs more than vectors and counts"),
+        ({"prior": 0.3}, "prior is no setting of NTMPClassifier"),
+        ({"seed": 3}, "seed is no setting of NTMPClassifier"),
+    ],
+)
+def test_wrong_settings_are_refused_by_fit_before_anything_is_learned(settings, message):
+    x, ids, counts, pool, *_ = drawn()
+    with pytest.raises(UsageError) as error:
+        NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=pool)
+    assert error.value.message == message
+
+
+def test_a_setting_of_another_method_is_warned_of():
+    x, ids, counts, pool, *_ = drawn()
+    with pytest.warns(UserWarning, match="method ure does not use self_training, warmup"):
+        fast(method="ure", warmup="none", self_training=0, epochs=1).fit(x, ids, counts, unlabeled=pool, prior=0.6)
+
+
 # --- keeping ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generator", [False, True])
+def test_an_unfitted_classifier_survives_a_pickle_with_its_settings(generator):
+    state = np.random.RandomState(3) if generator else 3
+    again = pickle.loads(pickle.dumps(NTMPClassifier(clamp="abs", epochs=2, random_state=state)))
+    assert again.get_params().items() >= {"clamp": "abs", "epochs": 2}.items()
+    if generator:
+        assert again.random_state.randint(1000) == np.random.RandomState(3).randint(1000)
+    assert not hasattr(again, "classes_")
+
+
+def test_settings_come_back_with_a_fitted_classifier(tmp_path):
+    x, ids, counts, pool, x_new, _ = drawn()
+    model = fast(clamp="abs", margin=np.float64(0.1), epochs=1).fit(x, ids, counts, unlabeled=pool, prior=0.6)
+    model.save(tmp_path / "model.ntmp")
+    for again in (NTMPClassifier.load(tmp_path / "model.ntmp"), pickle.loads(pickle.dumps(model))):
+        assert again.get_params() == model.get_params()
+        assert np.array_equal(again.predict_proba(x_new), model.predict_proba(x_new))
 
 
 def test_files_and_pickles_bring_the_same_classifier_back(tmp_path):

@@ -12,7 +12,16 @@ def group(method: str, mean: float | None, metric: str = "accuracy", **changes: 
     n, m = changes.get("n", 3), changes.get("m", 1)
     defaults = {
         **{"dataset": "mnist", "tuples": f"{n}:{m}", "n": n, "m": m, "prior": 0.5, "method": method, "variant": ""},
-        **{"metric": metric, "seeds": 5, "undefined": 0, "mean": mean, "std": 0.01, "min": mean, "max": mean},
+        **{
+            "is_oracle": method == "supervised",
+            "metric": metric,
+            "seeds": 5,
+            "undefined": 0,
+            "mean": mean,
+            "std": 0.01,
+            "min": mean,
+            "max": mean,
+        },
         **dict.fromkeys(("ci_low", "ci_high", "bca_low", "bca_high"), mean),
     }
     return SummaryRow(**{**defaults, **changes})  # type: ignore[typeddict-item]
@@ -29,4 +38,5 @@ def comparison(**changes: Any) -> Comparison:
         **{"smallest_p_holm": 0.002, "cliff": 0.8, "cliff_low": 0.6, "cliff_high": 0.9, "cliff_word": "large"},
         "cliff_within": 1.0,
     }
+    defaults["reference_is_oracle"] = changes.get("reference") == "supervised"
     return Comparison(**{**defaults, **changes})  # type: ignore[typeddict-item]

@@ -23,7 +23,7 @@ ROWS = [
 ]
 
 
-def test_rows_are_tuples_prior_and_data_set_and_columns_methods_with_ceilings_last() -> None:
+def test_rows_are_tuples_prior_and_data_set_and_columns_methods_with_oracles_last() -> None:
     grid = metric_grid(ROWS, "accuracy", title="Study.")
     assert grid.headers == ("tuples", "π", "dataset", "a", "b", "supervised")
     texts = [[f"*{c.text}*" if c.best else c.text for c in row] for row in grid.rows]

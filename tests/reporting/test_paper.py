@@ -97,7 +97,7 @@ def test_the_best_of_a_calibration_is_the_smallest() -> None:
     assert paper.text.endswith("(ure+abs)")
 
 
-def test_a_ceiling_competes_with_nobody() -> None:
+def test_an_oracle_competes_with_no_method() -> None:
     with pytest.raises(UsageError, match="no cell of this evaluation"):
         beside_the_paper([group("supervised", 0.99, prior=0.5, dataset="mnist")], {}, title="Study")
 

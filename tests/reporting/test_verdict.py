@@ -17,7 +17,10 @@ Values = dict[str, Sequence[float | None]]
 def rows_of(values: Values, metric: str = "accuracy", prior: float = 0.5) -> list[Row]:
     place = {"dataset": "mnist", "tuples": "3:1", "n": 3, "m": 1, "prior": prior, "variant": ""}
     return [
-        Row(**place, method=method, metric=metric, seed=seed, tuples_seed=seed, value=value, run=f"{method}-{seed}")  # type: ignore[typeddict-item]
+        Row(
+            **{**place, "method": method, "is_oracle": method == "supervised", "metric": metric},  # type: ignore[typeddict-item]
+            **{"seed": seed, "tuples_seed": seed, "value": value, "run": f"{method}-{seed}"},
+        )
         for method, own in values.items()
         for seed, value in enumerate(own)
     ]
@@ -26,7 +29,7 @@ def rows_of(values: Values, metric: str = "accuracy", prior: float = 0.5) -> lis
 def said(*cells: Values, metric: str = "accuracy", reference: str | None = None) -> str:
     """The verdict on one cell per dictionary of values, each of another prior."""
     rows = [row for at, values in enumerate(cells) for row in rows_of(values, metric, (at + 1) / 10)]
-    compared = compare(rows, reference, ceilings=["supervised"]) if reference else []
+    compared = compare(rows, reference) if reference else []
     return verdict(summarise(rows), metric, compared)
 
 

@@ -23,7 +23,7 @@ def test_the_prior_sweep_of_the_paper():
     cell = next(c for c in plan.cells if c.position == {"offset": 0.28} and c.seed == 3)
     assert (cell.name, cell.tuples_name) == ("offset=0.28,seed=3", "seed=3")
     assert (cell.training.prior, cell.training.method, cell.training.seed) == (0.78, "ure", 3)
-    assert cell.training.clamp_scope == "class"
+    assert cell.training.settings.clamp_scope == "class"
     assert cell.tuples is not None
     assert (cell.tuples.prior, cell.tuples.seed) == (0.5, 3)
 
@@ -63,7 +63,7 @@ def test_runs_are_crossed_with_points_and_seeds():
     plan = plan_prior(PriorSweepConfig(runs=runs, offsets=(0.0, 0.1), seeds=(0, 1)), 0.7, 0.2)
     assert plan.runs == ("plain", "abs")
     assert len({cell.name for cell in plan.cells}) == len(plan.cells) == 8
-    assert {(cell.run, cell.training.clamp) for cell in plan.cells} == {("plain", "none"), ("abs", "abs")}
+    assert {(cell.run, cell.training.settings.clamp) for cell in plan.cells} == {("plain", "none"), ("abs", "abs")}
     assert {cell.tuples_name for cell in plan.cells} == {"seed=0", "seed=1"}
 
 
@@ -72,7 +72,8 @@ def test_count_noise_is_in_the_tuples_and_training_does_not_know():
     assert [cell.name for cell in plan.cells] == ["count_noise=0,seed=4", "count_noise=0.2,seed=4"]
     assert [cell.tuples_name for cell in plan.cells] == ["count_noise=0,seed=4", "count_noise=0.2,seed=4"]
     assert [cell.tuples.count_noise for cell in plan.cells if cell.tuples] == [0.0, 0.2]
-    assert {(cell.training.count_noise, cell.training.prior) for cell in plan.cells} == {(0.0, 0.5)}
+    assert {cell.training.prior for cell in plan.cells} == {0.5}
+    assert {cell.training.model_dump().get("count_noise", 0.0) for cell in plan.cells} == {0.0}
 
 
 def test_the_gap_is_between_the_prior_of_u_and_the_rate():
@@ -102,6 +103,19 @@ def test_values_that_no_folder_can_be_called_get_names_of_their_own():
     assert len(set(names)) == 3
     assert all(name.isascii() and not set(name) & set('/:\\"[] ') for name in names)
     assert {cell.tuples_name for cell in plan.cells} == set(names)
+
+
+def test_settings_of_a_method_are_varied_as_all_others():
+    plan = grid({"train": {"clamp": ["relu", "abs"], "margin": ["1e-2"]}}, train={"prior": 0.5}, seeds=[0])
+    assert [cell.name for cell in plan.cells] == ["clamp=relu,margin=0.01,seed=0", "clamp=abs,margin=0.01,seed=0"]
+    assert [cell.training.settings.clamp for cell in plan.cells] == ["relu", "abs"]
+    assert {cell.training.method for cell in plan.cells} == {"ure"}
+
+
+def test_a_setting_that_one_of_the_methods_does_not_have_is_a_coordinate_of_its_cells_still():
+    plan = grid({"train": {"method": ["count", "ure"], "clamp": ["relu", "abs"]}}, train={"prior": 0.5}, seeds=[0])
+    assert len({cell.name for cell in plan.cells}) == 4
+    assert [cell.training.ignored for cell in plan.cells] == [("clamp",), ("clamp",), (), ()]
 
 
 def test_a_setting_of_both_groups_is_told_apart():

@@ -11,10 +11,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.counting.laws import NoiseLaw, count_noise
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import count_log_prob
-from ntmp_cli.counting.recalibration import looks_mirrored, recalibrate
 from ntmp_cli.learning.caching import cached_by_composition
 from ntmp_cli.learning.groups import normalised_gap, rate_shift
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
@@ -25,6 +21,8 @@ from ntmp_cli.tuple_source import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ntmp_cli.counting.laws import NoiseLaw
+    from ntmp_cli.counting.observations import CountObservations
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.callbacks import Callback
     from ntmp_cli.learning.count_kernel import CountKernel
@@ -80,6 +78,8 @@ class CountPlain(GradientMethod):
     batch = 256
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        from ntmp_cli.counting.laws import count_noise
+        from ntmp_cli.counting.observations import CountObservations
         from ntmp_cli.learning.count_kernel import CountKernel
 
         super().__init__(config, task)
@@ -214,6 +214,7 @@ class Count(CountPlain):
         The first order, U against tuples, decides where it is certain; else the likelihood of the counts under either
         sign. When a warm-up objective fixes the orientation, flip only if the sign test rejects it (|z| > 3).
         """
+        from ntmp_cli.counting.recalibration import looks_mirrored
         from ntmp_cli.learning.orientation import CERTAIN, orientation_z
 
         z = orientation_z(heldout) * np.sign(self.prior - self.task.rate)
@@ -228,6 +229,8 @@ class Count(CountPlain):
 
 def observed_counts(heldout: HeldoutScores, law: NoiseLaw) -> CountObservations:
     """The recorded counts of held-out tuples, under the noise that training was told of."""
+    from ntmp_cli.counting.observations import CountObservations
+
     return CountObservations(heldout.sizes, heldout.counts, law)
 
 
@@ -237,6 +240,9 @@ def tuple_nll(heldout: HeldoutScores, shift: float, law: NoiseLaw) -> HeldoutRis
     Networks become overconfident long before they rank worse; the slope a corrects for that. It is kept at most 1: a
     few tuples that happen to be ranked without a mistake would otherwise have a probability of one.
     """
+    from ntmp_cli.counting.poisson_binomial import count_log_prob
+    from ntmp_cli.counting.recalibration import recalibrate
+
     z = heldout.tuple_scores - shift
     observed = observed_counts(heldout, law)
     line = recalibrate(z, observed, steepest=0.0)

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntmp_cli.counting.laws import NoiseLaw, count_noise
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.recalibration import looks_mirrored
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.learning.method import FitData, FittedMethod, HeldoutRisk, HeldoutScores, LinearFit, methods
 from ntmp_cli.learning.methods.count import CountNoiseSettings, tuple_nll
 
 if TYPE_CHECKING:
+    from ntmp_cli.counting.laws import NoiseLaw
     from ntmp_cli.learning.discriminant import Discriminant
 
 SIGN_TEST_TUPLES = 20_000
@@ -65,6 +63,9 @@ class ClosedForm(FittedMethod):
 
     def _is_mirrored(self, found: Discriminant, data: FitData) -> bool:
         """Where π is too near the tuples' rate only the counts themselves know which side is which."""
+        from ntmp_cli.counting.observations import CountObservations
+        from ntmp_cli.counting.recalibration import looks_mirrored
+
         scores, sizes, counts = [], [], []
         for x, n, m in data.tuples():
             scores.append(found.scores(x))
@@ -79,5 +80,7 @@ class ClosedForm(FittedMethod):
         return tuple_nll(heldout, rate_shift(self.prior, self.task.rate), self._law())
 
     def _law(self) -> NoiseLaw:
+        from ntmp_cli.counting.laws import count_noise
+
         assert isinstance(self.config.settings, CountNoiseSettings)
         return count_noise(self.config.settings.count_noise)
