@@ -11,7 +11,6 @@ from ntmp_cli.artifacts.summary_parts import problems_of
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.plugins import require_plugins
-from ntmp_cli.tuple_source import Task
 
 
 def open_run(path: Path) -> RunArtifact:
@@ -38,8 +37,3 @@ def train_config(run: RunArtifact) -> TrainConfig:
             hint=remake(run.kind),
         )
     return config
-
-
-def training_task(run: RunArtifact) -> Task:
-    """What the training knew before it began."""
-    return Task(run.summary.task.strata, run.summary.task.unlabeled)

@@ -19,13 +19,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.artifacts.summary_parts import InstanceSummary
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
-
-
-def instance_format(summary: InstanceSummary) -> InstanceFormat:
-    """What an instance is, as training knows it."""
-    return InstanceFormat(summary.shape, np.dtype(summary.dtype), summary.scale, summary.standardised)
 
 
 @dataclass
@@ -46,7 +40,7 @@ class StoredTuples:
 
     @property
     def instance(self) -> InstanceFormat:
-        return instance_format(self.artifact.summary.instance)
+        return self.artifact.summary.instance.as_format()
 
     def tuple_shards(self) -> Sequence[tuple[str, int]]:
         return self._shards("train/tuples-")

@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ntmp_cli.tuple_source import InstanceFormat, Task
 
 T = TypeVar("T")
 Split = Literal["train", "heldout"]
@@ -49,6 +52,10 @@ class InstanceSummary(Record):
     scale: Annotated[float, Field(gt=0)]
     standardised: bool
     resize: Positive | None
+
+    def as_format(self) -> InstanceFormat:
+        """As training knows it."""
+        return InstanceFormat(self.shape, np.dtype(self.dtype), self.scale, self.standardised)
 
     @model_validator(mode="after")
     def _consistent(self) -> InstanceSummary:
@@ -112,6 +119,10 @@ class TaskSummary(Record):
 
     strata: Annotated[tuple[tuple[Positive, Count, Positive], ...], Field(min_length=1)]
     unlabeled: Positive
+
+    def as_task(self) -> Task:
+        """As training knows it."""
+        return Task(self.strata, self.unlabeled)
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskSummary:

@@ -18,8 +18,7 @@ from torch import nn
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
-from ntmp_cli.artifacts.runs import open_run, train_config, training_task
-from ntmp_cli.artifacts.stored_tuples import instance_format
+from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
@@ -60,7 +59,7 @@ def predict_rows(
     rows = open_new_rows(
         source,
         mapping,
-        instance_format(run.summary.instance),
+        run.summary.instance.as_format(),
         resize=run.summary.instance.resize,
         with_counts=config.with_counts,
         block_bytes=block_bytes,
@@ -109,7 +108,7 @@ def load_scorer(run: RunArtifact) -> nn.Module:
     summary, config = run.summary, train_config(run)
     try:
         scorer = restore_scorer(
-            config, training_task(run), summary.features.shape, load_safetensors(run.file(WEIGHTS).read_bytes())
+            config, summary.task.as_task(), summary.features.shape, load_safetensors(run.file(WEIGHTS).read_bytes())
         )
         if summary.encoder is None:
             return scorer

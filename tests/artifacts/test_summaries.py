@@ -298,6 +298,13 @@ def test_every_field_of_a_summary_is_required(kind: str, manifests: dict[str, Do
     assert manifests[kind]["summary"].keys() == SUMMARIES[kind].model_fields.keys()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "features"])
+def test_the_page_of_the_format_names_every_field(kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
+    assert [name for name in SUMMARIES[kind].model_fields if f"`{name}`" not in line] == []
+
+
 def test_all_problems_are_told_at_once_up_to_five(
     manifests: dict[str, Document], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
