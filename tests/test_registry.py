@@ -93,9 +93,9 @@ def test_a_plugin_that_has_changed_is_warned_of(
 
 
 def test_what_a_file_has_registered_can_be_forgotten(mine: Registry[object, MetricFacts]) -> None:
-    mine.forget("elsewhere.py")
+    mine.forget(lambda source: source.name == "elsewhere.py")
     assert mine.names() == ["mine"]
-    mine.forget(__file__)
+    mine.forget(lambda source: source.file == __file__)
     assert mine.names() == []
 
 
