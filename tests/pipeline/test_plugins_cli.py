@@ -1,4 +1,4 @@
-"""Users' own methods, models, data sets and metrics, by an installed package and by --plugin, in processes of their own.
+"""Users' own methods, models, data sets and metrics, by an installed package and by --plugin, in their own processes.
 
 What a plugin registers stays registered, so that nothing here runs in the process of the tests.
 """
@@ -262,8 +262,10 @@ def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
         ("train", "--tuples", "tuples", *SQUARED, "--set", "pool_weight=3", "--out", runs[0]),
         ("train", "--tuples", "tuples", *SQUARED, "--encoder", "plain", "--out", runs[1]),
         ("train", "--tuples", "tuples", "--prior", "0.5", "--model", "linear", "--epochs", "2", "--out", runs[2]),
-        ("estimate-prior", "--tuples", "tuples", "--score", "discriminant", "--resamples", "50")
-        + ("--estimator", "quarter", "--out", "prior", "--json"),
+        (
+            *("estimate-prior", "--tuples", "tuples", "--score", "discriminant", "--resamples", "50"),
+            *("--estimator", "quarter", "--out", "prior", "--json"),
+        ),
         ("evaluate", *runs, "--metric", "accuracy", "--metric", "cost", "--reference", "count", "--out", "eval"),
         ("report", "eval", "--out", "report"),
     )
