@@ -24,7 +24,7 @@ CPU = TrainOptions(device="cpu")
 
 def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     made = make_tuples(MakeTuplesConfig(**{"dataset": "digits", **data}), folder / "tuples")
-    config = TrainConfig(**{"prior": made.summary["prior"], "trace_every": 0, **settings})
+    config = TrainConfig(**{"prior": made.summary.prior, "trace_every": 0, **settings})
     run = train(config, folder / "tuples", folder / "run", CPU)
     (scores,) = read_scores(run, "test")
     return float(roc_auc_score(read_test_labels(run), scores))
