@@ -110,7 +110,8 @@ def _runs(folder: Path) -> Iterator[Path]:
             for method in range(METHODS):
                 run = folder / f"run-{cell}-{method}-{seed}"
                 shutil.copytree(original, run)
-                named = {"method": f"method-{method}", "prior": (cell + 1) / (CELLS + 1)}
+                prior = (cell + 1) / (CELLS + 1)
+                named = {"method": f"method-{method}", "prior": prior, "trained_prior": prior}
                 renamed = {**manifest, "summary": {**manifest["summary"], **named}}
                 (run / "manifest.json").write_text(json.dumps(renamed), encoding="ascii")
                 yield run

@@ -1,6 +1,14 @@
 """Everything about the disk: manifests, atomic publishing, verified reading, HDF5 shards."""
 
-from ntmp_cli.artifacts.manifest import Artifact, Plan, content_sha256, describe_input, open_artifact
+from ntmp_cli.artifacts.manifest import (
+    Artifact,
+    Plan,
+    RunArtifact,
+    TuplesArtifact,
+    content_sha256,
+    describe_input,
+    open_artifact,
+)
 from ntmp_cli.artifacts.overlap import refuse_overlap
 from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing, sole_user
 
@@ -8,7 +16,9 @@ __all__ = [
     "Artifact",
     "IfExists",
     "Plan",
+    "RunArtifact",
     "Staging",
+    "TuplesArtifact",
     "content_sha256",
     "describe_input",
     "kept_output",

@@ -17,6 +17,15 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def read_json_lines(artifact: Artifact, name: str) -> list[dict[str, Any]]:
     path = artifact.file(name)
     try:
-        return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+        rows = [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
     except ValueError:
         raise ArtifactError(f"{path}: damaged: not JSON lines") from None
+    artifact.require_rows(name, len(rows))
+    return rows
+
+
+def read_json_rows(artifact: Artifact, name: str) -> list[dict[str, Any]]:
+    """A table that is one JSON list."""
+    rows: list[dict[str, Any]] = artifact.read_json(name)
+    artifact.require_rows(name, len(rows))
+    return rows

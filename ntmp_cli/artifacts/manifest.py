@@ -8,16 +8,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, overload
+
+from pydantic import ValidationError
+from typing_extensions import TypeVar
 
 from ntmp_cli import __version__
+from ntmp_cli.artifacts.summaries import (
+    SUMMARIES,
+    AuditSummary,
+    DesignSummary,
+    EvaluationSummary,
+    ExportSummary,
+    FeaturesSummary,
+    PriorSummary,
+    ReportSummary,
+    RunSummary,
+    SweepSummary,
+    TuplesSummary,
+)
+from ntmp_cli.artifacts.summary_parts import Summary, problems_of
 from ntmp_cli.errors import ArtifactError
+
+# An artefact whose kind does not matter is written without a parameter: `Artifact`.
+S = TypeVar("S", bound=Summary, covariant=True, default=Summary)
 
 MANIFEST = "manifest.json"
 FORMAT = "ntmp"
 FORMAT_VERSION = 1
+# The key of a configuration that names the plugins it depends on.
+PLUGINS = "plugins"
+SHOWN_PROBLEMS = 5
 KINDS = {
     "tuples": "ntmp make-tuples",
     "features": "ntmp train --encoder",
@@ -60,20 +84,25 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Generic[S]):
     kind: str
     config: dict[str, Any]
     seed: int | None
     inputs: tuple[dict[str, str], ...]
     files: tuple[FileEntry, ...]
-    summary: dict[str, Any]
+    summary: S
     # Files that differ between equal runs (timings): named, so that they are not foreign, but not hashed.
     unhashed: tuple[str, ...] = ()
     package_version: str = __version__
     format_version: int = FORMAT_VERSION
 
     def to_bytes(self) -> bytes:
-        return canonical_json({"format": FORMAT, **asdict(self)})
+        return canonical_json({"format": FORMAT, **asdict(self), "summary": self.summary.to_json()})
+
+    @property
+    def plugins(self) -> dict[str, str]:
+        """Where things that are not built in came from: `method mine` -> file and hash."""
+        return dict(self.config.get(PLUGINS, {}))
 
     def fulfils(self, plan: Plan) -> bool:
         """Whether this artefact is what `plan` would compute again."""
@@ -82,11 +111,11 @@ class Manifest:
 
 
 @dataclass
-class Artifact:
+class Artifact(Generic[S]):
     """A published directory. Files are checked against the manifest the first time they are used."""
 
     path: Path
-    manifest: Manifest
+    manifest: Manifest[S]
     sha256: str
     kept: bool = False  # it was there already, so that nothing was computed
     _checked: set[str] = field(default_factory=set, repr=False)
@@ -96,7 +125,7 @@ class Artifact:
         return self.manifest.kind
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> S:
         return self.manifest.summary
 
     def entries(self, prefix: str = "") -> list[FileEntry]:
@@ -106,11 +135,16 @@ class Artifact:
     def has(self, name: str) -> bool:
         return any(entry.path == name for entry in self.manifest.files)
 
-    def file(self, name: str) -> Path:
-        """Path of a payload file, after checking its size and hash."""
+    def entry(self, name: str) -> FileEntry:
+        """What the manifest says about a payload file."""
         entry = next((e for e in self.manifest.files if e.path == name), None)
         if entry is None:
-            raise ArtifactError(f"{self.path}: the manifest lists no file '{name}'", hint=self._remake())
+            raise ArtifactError(f"{self.path}: the manifest lists no file '{name}'", hint=remake(self.kind))
+        return entry
+
+    def file(self, name: str) -> Path:
+        """Path of a payload file, after checking its size and hash."""
+        entry = self.entry(name)
         if name not in self._checked:
             self._check(entry)
             self._checked.add(name)
@@ -119,6 +153,14 @@ class Artifact:
     def read_json(self, name: str) -> Any:
         """The content of a JSON payload file."""
         return json.loads(self.file(name).read_bytes())
+
+    def require_rows(self, name: str, rows: int) -> None:
+        """Refuse a payload file that does not have as many rows as the manifest says."""
+        expected = self.entry(name).rows
+        if rows != expected:
+            raise ArtifactError(
+                f"{self.path / name}: has {rows} rows, but the manifest says {expected}", hint=remake(self.kind)
+            )
 
     def damage(self) -> str | None:
         """What is wrong with the first payload file that is not as it was written, if any."""
@@ -145,19 +187,49 @@ class Artifact:
     def _check(self, entry: FileEntry) -> None:
         path = self.path / entry.path
         if not path.is_file():
-            raise ArtifactError(f"{path}: listed in the manifest but missing", hint=self._remake())
+            raise ArtifactError(f"{path}: listed in the manifest but missing", hint=remake(self.kind))
         size = path.stat().st_size
         if size != entry.bytes:
             how = "truncated" if size < entry.bytes else "too long"
-            raise ArtifactError(f"{path}: {how}: {size} bytes, expected {entry.bytes}", hint=self._remake())
+            raise ArtifactError(f"{path}: {how}: {size} bytes, expected {entry.bytes}", hint=remake(self.kind))
         if sha256_file(path) != entry.sha256:
-            raise ArtifactError(f"{path}: damaged: its contents do not match the recorded hash", hint=self._remake())
-
-    def _remake(self) -> str:
-        return f"Make the directory again with `{KINDS[self.kind]}`, or restore it from a copy."
+            raise ArtifactError(f"{path}: damaged: its contents do not match the recorded hash", hint=remake(self.kind))
 
 
-def open_artifact(path: Path, kind: str | None = None) -> Artifact:
+TuplesArtifact = Artifact[TuplesSummary]
+RunArtifact = Artifact[RunSummary]
+
+
+def remake(kind: str) -> str:
+    """What to do about a damaged artefact."""
+    return f"Make the directory again with `{KINDS[kind]}`, or restore it from a copy."
+
+
+@overload
+def open_artifact(path: Path, kind: Literal["tuples"]) -> Artifact[TuplesSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["features"]) -> Artifact[FeaturesSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["prior"]) -> Artifact[PriorSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["run"]) -> Artifact[RunSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["evaluation"]) -> Artifact[EvaluationSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["report"]) -> Artifact[ReportSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["design"]) -> Artifact[DesignSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["sweep"]) -> Artifact[SweepSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["audit"]) -> Artifact[AuditSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["export"]) -> Artifact[ExportSummary]: ...
+@overload
+def open_artifact(path: Path, kind: None = None) -> Artifact: ...
+
+
+def open_artifact(path: Path, kind: str | None = None) -> Artifact[Any]:
     """Read and check the manifest of a directory; files are checked when they are used."""
     expected = f"Pass the directory written by `{KINDS[kind]}`." if kind else "Pass a directory written by ntmp."
     if not path.exists():
@@ -189,15 +261,12 @@ def _parse(file: Path, raw: bytes) -> Manifest:
         )
     try:
         files = tuple(FileEntry(**entry) for entry in document.pop("files"))
-        manifest = Manifest(
-            files=files,
-            inputs=tuple(document.pop("inputs")),
-            unhashed=tuple(document.pop("unhashed")),
-            **document,
-        )
+        fields = {**document, "inputs": tuple(document["inputs"]), "unhashed": tuple(document["unhashed"])}
+        manifest = Manifest[Any](files=files, **fields)
         if not _well_typed(manifest):
             raise TypeError
-    except (TypeError, KeyError, AttributeError):
+        canonical_json(document["config"])
+    except (TypeError, KeyError, AttributeError, ValueError):
         raise ArtifactError(
             f"{file}: damaged: fields are missing, unknown or of the wrong type", hint="Restore it from a copy."
         ) from None
@@ -207,17 +276,48 @@ def _parse(file: Path, raw: bytes) -> Manifest:
         # A manifest may name only files inside its own directory.
         if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
             raise ArtifactError(f"{file}: foreign: lists a file outside its directory: {entry.path}")
-    return manifest
+    return replace(manifest, summary=_summary(file, manifest))
 
 
-def _well_typed(manifest: Manifest) -> bool:
+def _summary(file: Path, manifest: Manifest[Any]) -> Summary:
+    """The summary as the model of its kind, once it agrees with itself and with the files."""
+    try:
+        # Read as JSON: a list there is a tuple here, and nothing else is converted.
+        summary = SUMMARIES[manifest.kind].model_validate_json(json.dumps(manifest.summary))
+        problems = list(summary.misfits(rows_by_file(manifest.files)))
+    except ValidationError as error:
+        problems = problems_of(error)
+    if problems:
+        more = f" (and {len(problems) - SHOWN_PROBLEMS} more)" if len(problems) > SHOWN_PROBLEMS else ""
+        lines = "; ".join(f"summary.{problem}" for problem in problems[:SHOWN_PROBLEMS])
+        raise ArtifactError(f"{file}: {lines}{more}", hint=remake(manifest.kind))
+    return summary
+
+
+def rows_by_file(files: Sequence[FileEntry]) -> dict[str, int | None]:
+    return {entry.path: entry.rows for entry in files}
+
+
+def _well_typed(manifest: Manifest[Any]) -> bool:
     expected = {"kind": str, "config": dict, "summary": dict, "package_version": str}
     return (
         all(isinstance(getattr(manifest, name), kind) for name, kind in expected.items())
-        and all(isinstance(each, dict) for each in manifest.inputs)
+        and _is_text_by_text(manifest.config.get(PLUGINS, {}))
+        and (manifest.seed is None or _is_size(manifest.seed))
+        and all(_is_text_by_text(each) and {"kind", "sha256"} <= each.keys() for each in manifest.inputs)
         and all(isinstance(name, str) for name in manifest.unhashed)
-        and all(isinstance(e.path, str) and isinstance(e.bytes, int) for e in manifest.files)
+        and all(isinstance(e.path, str) and isinstance(e.sha256, str) and _is_size(e.bytes) for e in manifest.files)
+        and all(e.rows is None or _is_size(e.rows) for e in manifest.files)
+        and len({e.path for e in manifest.files}) == len(manifest.files)
     )
+
+
+def _is_text_by_text(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def carries_manifest(path: Path) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ntmp_cli.artifacts.layout import PRIOR
-from ntmp_cli.artifacts.manifest import Artifact, open_artifact
+from ntmp_cli.artifacts.manifest import Artifact, TuplesArtifact, open_artifact
+from ntmp_cli.artifacts.summaries import PriorSource, PriorSummary
 from ntmp_cli.errors import ArtifactError
-
-PriorSource = Literal["given", "estimated"]
 
 
 @dataclass(frozen=True)
@@ -19,22 +18,21 @@ class Prior:
 
     value: float
     source: PriorSource
-    estimate: Artifact | None = None
+    estimate: Artifact[PriorSummary] | None = None
 
 
-def estimated_prior(path: Path, tuples: Artifact) -> Prior:
+def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
     """The value of a prior directory, refused if it was estimated on other tuples."""
     estimate = open_artifact(path, "prior")
-    (about,) = estimate.manifest.inputs
-    if about["sha256"] != tuples.sha256:
+    if tuples.sha256 not in {entry["sha256"] for entry in estimate.manifest.inputs}:
         raise ArtifactError(
             f"{path}: was estimated on other tuples than {tuples.path}",
             hint="Run `ntmp estimate-prior` on the tuples that you train on, or give --prior.",
         )
-    return Prior(float(read_prior(estimate)["prior"]), "estimated", estimate)
+    return Prior(estimate.summary.prior, "estimated", estimate)
 
 
-def read_prior(estimate: Artifact) -> dict[str, Any]:
+def read_prior(estimate: Artifact[PriorSummary]) -> dict[str, Any]:
     """Every estimate of a prior directory."""
     content: dict[str, Any] = estimate.read_json(PRIOR)
     return content

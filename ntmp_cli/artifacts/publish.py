@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,9 +31,11 @@ from ntmp_cli.artifacts.manifest import (
     canonical_json,
     carries_manifest,
     open_artifact,
+    rows_by_file,
     sha256_file,
 )
 from ntmp_cli.artifacts.overlap import refuse_overlap
+from ntmp_cli.artifacts.summary_parts import Summary
 from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -53,7 +55,7 @@ class Staging:
     """The directory that a stage writes into. Every file is announced with `add` once it is closed."""
 
     path: Path
-    summary: dict[str, Any] = field(default_factory=dict)
+    summary: Summary | None = None
     unhashed: list[str] = field(default_factory=list)
     _hasher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2), repr=False)
     _entries: dict[str, Future[FileEntry]] = field(default_factory=dict, repr=False)
@@ -98,7 +100,7 @@ class Staging:
         self._hasher.shutdown(cancel_futures=True)
 
 
-def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
+def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | None:
     """Settle what happens to existing output before any work is done.
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
@@ -169,13 +171,21 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
 def _write_manifest(staging: Staging, plan: Plan) -> None:
     """The last file of an artefact, once all others are known to be on the disk."""
     path, entries = staging.path, staging.entries()
-    manifest = Manifest(
-        plan.kind, plan.config, plan.seed, plan.inputs, entries, staging.summary, tuple(staging.unhashed)
-    )
+    summary = _fitting_summary(staging.summary, plan, entries)
+    manifest = Manifest(plan.kind, plan.config, plan.seed, plan.inputs, entries, summary, tuple(staging.unhashed))
     (path / MANIFEST).write_bytes(manifest.to_bytes())
     for folder in (path, *(p for p in path.rglob("*") if p.is_dir())):
         flush(folder)
     flush(path / MANIFEST)
+
+
+def _fitting_summary(summary: Summary | None, plan: Plan, files: Sequence[FileEntry]) -> Summary:
+    """Refuse to publish what no reader would open: that is an internal error."""
+    if summary is None or summary.kind != plan.kind:
+        raise ValueError(f"a stage of kind '{plan.kind}' must say its summary")
+    if problems := list(summary.misfits(rows_by_file(files))):
+        raise ValueError(f"summary of kind '{plan.kind}': {'; '.join(problems)}")
+    return summary
 
 
 def linked_output(out: Path) -> Path:

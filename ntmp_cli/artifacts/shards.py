@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import hdf5
-from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.publish import Staging
 from ntmp_cli.errors import ArtifactError
 
@@ -80,15 +80,15 @@ def write_instances(
     staging.add(name, rows=rows)
 
 
-def tuple_shard_names(artifact: Artifact, split: str) -> list[str]:
+def tuple_shard_names(artifact: TuplesArtifact, split: str) -> list[str]:
     return [entry.path for entry in artifact.entries(f"{split}/tuples-")]
 
 
-def unlabeled_shard_names(artifact: Artifact, split: str) -> list[str]:
+def unlabeled_shard_names(artifact: TuplesArtifact, split: str) -> list[str]:
     return [entry.path for entry in artifact.entries(f"{split}/unlabeled-")]
 
 
-def read_tuple_shard(artifact: Artifact, name: str, start: int = 0, stop: int | None = None) -> TupleBlock:
+def read_tuple_shard(artifact: TuplesArtifact, name: str, start: int = 0, stop: int | None = None) -> TupleBlock:
     """One shard of tuples, checked; or its tuples start:stop, reading no instances of others."""
     where = artifact.path / name
     with hdf5.read(artifact.file(name), "tuples") as file:
@@ -103,14 +103,15 @@ def read_tuple_shard(artifact: Artifact, name: str, start: int = 0, stop: int | 
             block = TupleBlock(np.asarray(stored[own[0] : own[-1]]), own - own[0], counts[start:stop])
     if not _boundaries_fit(block):
         raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
+    artifact.require_rows(name, len(counts))
     sizes = np.diff(block.offsets)
     if (block.counts < 0).any() or (block.counts > sizes).any():
         raise ArtifactError(f"{where}: a recorded count lies outside 0..n")
-    _check_finite(block.instances, str(where))
+    _check_instances(artifact, name, block.instances)
     return block
 
 
-def read_offsets(artifact: Artifact, name: str) -> NDArray[np.int64]:
+def read_offsets(artifact: TuplesArtifact, name: str) -> NDArray[np.int64]:
     """Tuple boundaries of a shard, without its instances."""
     with hdf5.read(artifact.file(name), "tuples") as file:
         return hdf5.array(file, "offsets").astype(np.int64)
@@ -128,24 +129,35 @@ def _boundaries_fit(block: TupleBlock) -> bool:
     )
 
 
-def read_instances(artifact: Artifact, name: str) -> NDArray[np.generic]:
+def read_instances(artifact: TuplesArtifact, name: str) -> NDArray[np.generic]:
     """One file of plain instances, checked."""
     with hdf5.read(artifact.file(name), "instances") as file:
         instances = hdf5.array(file, "instances")
-    _check_finite(instances, str(artifact.path / name))
+    artifact.require_rows(name, len(instances))
+    _check_instances(artifact, name, instances)
     return instances
 
 
-def read_instance_range(artifact: Artifact, name: str, start: int, stop: int) -> NDArray[np.generic]:
+def read_instance_range(artifact: TuplesArtifact, name: str, start: int, stop: int) -> NDArray[np.generic]:
     """Rows start:stop of a file of plain instances, checked."""
     with hdf5.read(artifact.file(name), "instances") as file:
-        instances: NDArray[np.generic] = np.asarray(hdf5.dataset(file, "instances")[start:stop])
-    _check_finite(instances, str(artifact.path / name))
+        stored = hdf5.dataset(file, "instances")
+        artifact.require_rows(name, len(stored))
+        instances: NDArray[np.generic] = np.asarray(stored[start:stop])
+    _check_instances(artifact, name, instances)
     return instances
 
 
-def _check_finite(instances: NDArray[np.generic], where: str) -> None:
+def _check_instances(artifact: TuplesArtifact, name: str, instances: NDArray[np.generic]) -> None:
+    """Instances are finite, and of the shape and type that the manifest says."""
+    where, expected = artifact.path / name, artifact.summary.instance
     if instances.dtype.kind == "f" and not np.isfinite(instances).all():
         raise ArtifactError(
             f"{where}: instances hold NaN or infinite values", hint="Make the tuples again from finite data."
+        )
+    if instances.shape[1:] != expected.shape or instances.dtype.name != expected.dtype:
+        raise ArtifactError(
+            f"{where}: instances of shape {instances.shape[1:]} {instances.dtype}, but the manifest says "
+            f"{expected.shape} {expected.dtype}",
+            hint=remake(artifact.kind),
         )

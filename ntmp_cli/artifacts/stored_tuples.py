@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.layout import TEST_INSTANCES
-from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.manifest import TuplesArtifact
 from ntmp_cli.artifacts.shards import (
     read_instance_range,
     read_instances,
@@ -19,15 +19,20 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.artifacts.summary_parts import InstanceSummary
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
+
+
+def instance_format(summary: InstanceSummary) -> InstanceFormat:
+    """What an instance is, as training knows it."""
+    return InstanceFormat(summary.shape, np.dtype(summary.dtype), summary.scale, summary.standardised)
 
 
 @dataclass
 class StoredTuples:
     """The training, held-out and test instances of a tuples or features directory; what is small is read once."""
 
-    artifact: Artifact
+    artifact: TuplesArtifact
 
     @property
     def name(self) -> str:
@@ -36,15 +41,12 @@ class StoredTuples:
     @property
     def task(self) -> Task:
         """Strata and sizes from the manifest, before any shard is opened."""
-        strata = [(row["n"], row["m"], row["tuples"]) for row in self.artifact.summary["strata"]["train"]]
-        return Task(strata, self.artifact.summary["unlabeled"]["train"])
+        summary = self.artifact.summary
+        return Task([(row.n, row.m, row.tuples) for row in summary.strata.train], summary.unlabeled.train)
 
     @property
     def instance(self) -> InstanceFormat:
-        info = self.artifact.summary["instance"]
-        return InstanceFormat(
-            tuple(info["shape"]), np.dtype(info["dtype"]), info["scale"], info.get("standardised", False)
-        )
+        return instance_format(self.artifact.summary.instance)
 
     def tuple_shards(self) -> Sequence[tuple[str, int]]:
         return self._shards("train/tuples-")
@@ -53,13 +55,7 @@ class StoredTuples:
         return self._shards("train/unlabeled-")
 
     def _shards(self, prefix: str) -> list[tuple[str, int]]:
-        shards = []
-        for entry in self.artifact.entries(prefix):
-            if not entry.rows:
-                where = self.artifact.path / entry.path
-                raise ArtifactError(f"{where}: the manifest does not say how many rows it has")
-            shards.append((entry.path, entry.rows))
-        return shards
+        return [(entry.path, entry.rows or 0) for entry in self.artifact.entries(prefix)]
 
     def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
         block = read_tuple_shard(self.artifact, shard, start, stop)

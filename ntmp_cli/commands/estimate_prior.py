@@ -45,4 +45,4 @@ def command(
         config, tuples, out, if_exists=if_exists, device=device, features=features, watching=watching
     )
     found = read_prior(prior)
-    show({**identity(prior, out), **found}, json, lambda console: prior_view(console, prior, found))
+    show({**identity(prior, out), **found}, json, lambda console: prior_view(console, out, found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import IfExists, Json, Out, Wide, with_config
 from ntmp_cli.commands.show import identity, show
-from ntmp_cli.config import EvaluateConfig
+from ntmp_cli.config import EvaluateConfig, ReportConfig
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
 
@@ -29,16 +28,17 @@ def command(
 
     Example: ntmp evaluate work/run-*-* --reference ure+abs --out work/eval
     """
-    from ntmp_cli.artifacts.jsonlines import read_json_lines
-    from ntmp_cli.artifacts.layout import COMPARISONS, RANKINGS, ROWS, SUMMARY
-    from ntmp_cli.commands.views import overview_view
+    from ntmp_cli.commands.result_views import overview_view
     from ntmp_cli.stages.evaluate import evaluate
     from ntmp_cli.stages.report import overview_of
 
     evaluation = evaluate(config, runs, out, if_exists=if_exists)
-    tables = {"rows": ROWS, "comparisons": COMPARISONS, "rankings": RANKINGS}
-    groups = json_module.loads(evaluation.file(SUMMARY).read_bytes())
-    lines = {name: read_json_lines(evaluation, file) for name, file in tables.items()}
-    result = {**identity(evaluation, out), "summary": groups, **lines}
-    overview = overview_of(evaluation, wide=wide)
+    result = {
+        **identity(evaluation.artifact, out),
+        "summary": evaluation.groups,
+        "rows": evaluation.rows,
+        "comparisons": evaluation.comparisons,
+        "rankings": evaluation.rankings,
+    }
+    overview = overview_of(evaluation, ReportConfig(title="Test results", metrics=config.metrics), wide=wide)
     show(result, json, lambda console: overview_view(console, overview, wide=wide), wide=wide)

@@ -24,4 +24,5 @@ def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fai
     from ntmp_cli.stages.export import export
 
     made = export(config, run, out, if_exists=if_exists)
-    show({**identity(made, out), **made.summary}, json, lambda console: export_view(console, made))
+    summary = made.summary
+    show({**identity(made, out), **summary.to_json()}, json, lambda console: export_view(console, out, summary))

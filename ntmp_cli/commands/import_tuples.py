@@ -56,12 +56,14 @@ def command(
 
     inputs = Inputs(source, unlabeled, test, counts)
     if dry_run:
-        facts = stage.dry_run(config, inputs)
-        show({"kind": "dry-run", **facts}, json, lambda console: understood_view(console, source, facts))
+        found = stage.dry_run(config, inputs)
+        result = {"kind": "dry-run", **found.to_json()}
+        show(result, json, lambda console: understood_view(console, source, found))
         return
     if out is None:
         raise UsageError("--out is missing", hint="Name the directory to create, or look first with --dry-run.")
     made = stage.import_tuples(config, inputs, out, if_exists=if_exists)
-    keys = ("tuples", "instances", "unlabeled", "test", "strata", "features", "warnings")
-    result = {**identity(made, out), **{key: made.summary[key] for key in keys}}
-    show(result, json, lambda console: tuples_view(console, made))
+    shown = {"tuples", "instances", "unlabeled", "test", "strata", "features", "warnings"}
+    summary = made.summary
+    result = {**identity(made, out), **summary.model_dump(mode="json", include=shown, exclude_unset=True)}
+    show(result, json, lambda console: tuples_view(console, out, summary))

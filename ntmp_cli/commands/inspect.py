@@ -29,4 +29,4 @@ def command(path: Target, figure: Figure = None, json: Json = False) -> None:
     if figure is not None:
         draw_montage(artifact, figure)
     result = {**identity(artifact, path), **facts(artifact), "figure": str(figure) if figure else None}
-    show(result, json, lambda console: artifact_view(console, artifact))
+    show(result, json, lambda console: artifact_view(console, path, artifact.sha256, artifact.manifest))

@@ -33,15 +33,15 @@ def command(
     from ntmp_cli.stages.make_tuples import make_tuples
 
     made = make_tuples(config, out, data_root=data_root, download=download, if_exists=if_exists)
-    facts = made.summary
+    summary = made.summary
     result = {
         **identity(made, out),
-        "tuples": facts["tuples"]["train"],
-        "strata": facts["strata"]["train"],
-        "effective_gap": facts["effective_gap"],
-        "instances": facts["instances"]["train"],
-        "unlabeled": facts["unlabeled"]["train"],
-        "prior": facts["prior"],
-        "warnings": facts["warnings"],
+        "tuples": summary.tuples.train,
+        "strata": [row.to_json() for row in summary.strata.train],
+        "effective_gap": summary.effective_gap,
+        "instances": summary.instances.train,
+        "unlabeled": summary.unlabeled.train,
+        "prior": summary.prior,
+        "warnings": summary.warnings,
     }
-    show(result, json, lambda console: tuples_view(console, made))
+    show(result, json, lambda console: tuples_view(console, out, summary))

@@ -41,18 +41,16 @@ def command(
 
     Example: ntmp report work/eval --out work/report
     """
-    from ntmp_cli.artifacts import open_artifact
-    from ntmp_cli.commands.views import overview_view, report_view
+    from ntmp_cli.commands.result_views import overview_view, report_view
     from ntmp_cli.stages.report import PAGE, overview_of, report, tables_of
 
-    made = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
-    files = [str(out / name) for name in made.summary["files"]]
-    source = open_artifact(evaluation)
-    overview = overview_of(source, config)
+    made, found = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
+    files = [str(out / name) for name in made.summary.files]
+    overview = overview_of(found, config)
 
     def render(console: Console) -> None:
         if wide:
-            report_view(console, overview, tables_of(source, config), files)
+            report_view(console, overview, tables_of(found, config), files)
         else:
             overview_view(console, overview)
             console.print(f"page: {out / PAGE}", soft_wrap=True, markup=False)

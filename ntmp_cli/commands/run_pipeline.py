@@ -10,7 +10,7 @@ import typer
 
 from ntmp_cli.commands.options import DataRoot, Json, Out, Wide
 from ntmp_cli.commands.show import show
-from ntmp_cli.config import PipelineConfig
+from ntmp_cli.config import PipelineConfig, ReportConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.ranks import number_of_processes
 from ntmp_cli.settings import load
@@ -42,7 +42,7 @@ def command(
     """
     from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.commands.progress import watching
-    from ntmp_cli.commands.views import pipeline_view
+    from ntmp_cli.commands.result_views import pipeline_view
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
     from ntmp_cli.stages.report import overview_of
 
@@ -70,5 +70,7 @@ def command(
             for s in steps
         ],
     }
-    overview = overview_of(next(s.artifact for s in steps if s.artifact.kind == "evaluation"), wide=wide)
+    evaluation = next(step.evaluation for step in steps if step.evaluation is not None)
+    asked = ReportConfig(title="Test results", metrics=study.config.evaluate.metrics)
+    overview = overview_of(evaluation, asked, wide=wide)
     show(result, json, lambda console: pipeline_view(console, overview, out, steps, wide=wide), wide=wide)

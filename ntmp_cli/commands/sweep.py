@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,7 +128,7 @@ def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) ->
 
 def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) -> None:
     from ntmp_cli.commands.progress import watching_cells
-    from ntmp_cli.commands.views import sweep_view
+    from ntmp_cli.commands.result_views import sweep_view
     from ntmp_cli.stages.sweep import Workplace, failed_cells, resolve, run_sweep
     from ntmp_cli.sweeps.engine import Resources
 
@@ -153,7 +152,7 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
 
 
 def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
-    from ntmp_cli.commands.views import plan_view
+    from ntmp_cli.commands.result_views import plan_view
     from ntmp_cli.stages.sweep import finished_cells
 
     finished = finished_cells(plan, place)
@@ -165,15 +164,14 @@ def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
 
 
 def _facts(sweep: Sweep, out: Path) -> dict[str, object]:
-    from ntmp_cli.artifacts.layout import SUMMARY
-
-    tally, found = sweep.tally, sweep.results.summary
+    tally, summary = sweep.tally, sweep.results.summary
+    shown = {"sweep", "complete", "cells", "left_out", "metric", "windows"}
     return {
         **identity(sweep.results, out),
         "results": str(sweep.results.path),
-        **{key: found[key] for key in ("sweep", "complete", "cells", "left_out", "metric", "windows")},
+        **summary.model_dump(mode="json", include=shown, exclude_unset=True),
         "trained": tally.trained,
         "kept": tally.kept,
         "failed": [{"cell": f.cell, "message": f.message, "log": str(f.log)} for f in tally.failures],
-        "points": json_module.loads(sweep.results.file(SUMMARY).read_bytes()),
+        "points": sweep.points,
     }

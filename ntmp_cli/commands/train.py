@@ -79,10 +79,10 @@ def command(
         run = train(config, tuples, out, options, prior_from)
     if not is_first_process():
         return
-    history = read_json_lines(run, HISTORY)
-    facts = {key: run.summary[key] for key in ("method", "epochs", "selected_epoch", "heldout_risk")}
+    history, summary = read_json_lines(run, HISTORY), run.summary
+    facts = summary.model_dump(include={"method", "epochs", "selected_epoch", "heldout_risk"})
     show(
         {**identity(run, out), **facts, "history": history},
         json,
-        lambda console: run_view(console, run, history),
+        lambda console: run_view(console, out, summary, history),
     )

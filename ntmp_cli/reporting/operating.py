@@ -27,9 +27,8 @@ class Operating:
 
 
 def operating_of(run: Mapping[str, Any]) -> Operating:
-    # Runs of earlier versions do not say their strata.
-    strata = tuple((n, m, count) for n, m, count in (run["task"] or {"strata": ()})["strata"])
-    return Operating(run["tuples"], run["prior"], run["config"]["prior"], run["mean_rate"], strata)
+    strata = tuple((n, m, count) for n, m, count in run["task"]["strata"])
+    return Operating(run["tuples"], run["prior"], run["trained_prior"], run["mean_rate"], strata)
 
 
 def operating_words(runs: Sequence[Operating]) -> list[str]:

@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import false_discovery_control, norm
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import (
+    Artifact,
+    IfExists,
+    Plan,
+    RunArtifact,
+    TuplesArtifact,
+    describe_input,
+    kept_output,
+    open_artifact,
+    publishing,
+)
 from ntmp_cli.artifacts.layout import TUPLE_IDS
+from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
@@ -36,7 +48,6 @@ from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
 from ntmp_cli.stages.design import design
 from ntmp_cli.stages.features import encode_tuples
-from ntmp_cli.stages.predict import open_run
 from ntmp_cli.stages.temperature import FEWEST_TUPLES, log_temperature_error, tuple_shift, usable_temperature
 
 log = logging.getLogger(__name__)
@@ -64,7 +75,7 @@ def audit(
     device: str = "auto",
     features: Path | None = None,
     watching: Watching = lambda epochs: nullcontext(),
-) -> tuple[dict[str, Any], Artifact | None]:
+) -> tuple[dict[str, Any], Artifact[AuditSummary] | None]:
     """Every finding of an audit; with `out` also published, as numbers, tuple by tuple, as a page and a figure."""
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
@@ -90,11 +101,15 @@ def audit(
             staging.add_bytes("tuples.csv", tuples_csv(judged.rows), rows=len(judged.rows["wrong"]))
             for kind, image in audit_figure(facts, judged.rows, judged.mixture).items():
                 staging.add_bytes(f"audit.{kind}", image)
-        staging.summary = {"dataset": tuples.summary["dataset"], **_headline(facts)}
-    return facts, open_artifact(out)
+        staging.summary = AuditSummary(
+            dataset=tuples.summary.dataset,
+            flagged=None if judged is None else judged.facts["flagged"],
+            count_noise=None if judged is None else judged.facts["count_noise"]["rate"],
+        )
+    return facts, open_artifact(out, "audit")
 
 
-def _run_on(path: Path, tuples: Artifact) -> Artifact:
+def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
     run = open_run(path)
     if tuples.sha256 not in {entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples"}:
         raise UsageError(
@@ -103,29 +118,23 @@ def _run_on(path: Path, tuples: Artifact) -> Artifact:
     return run
 
 
-def _plugins(run: Artifact | None) -> dict[str, Any]:
+def _plugins(run: RunArtifact | None) -> dict[str, Any]:
     """The networks of an audit are like the run's, whatever its method."""
     if run is None:
         return {}
-    return plugin_settings({"models": [run.manifest.config["model"]], "encoders": [run.manifest.config["encoder"]]})
-
-
-def _headline(facts: dict[str, Any]) -> dict[str, Any]:
-    after = facts["after_training"]
-    if after is None:
-        return {"flagged": None}
-    return {"flagged": after["flagged"], "count_noise": after["count_noise"]["rate"]}
+    config = train_config(run)
+    return plugin_settings({"models": [config.model], "encoders": [config.encoder]})
 
 
 # Before training ----------------------------------------------------------------------------------
 
 
-def _before_training(config: AuditConfig, tuples: Artifact, run: Artifact | None) -> dict[str, Any]:
-    info = tuples.summary
-    prior = config.prior or (None if run is None else run.manifest.config["prior"]) or info["prior"]
+def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact | None) -> dict[str, Any]:
+    summary = tuples.summary
+    prior = config.prior or (None if run is None else run.summary.trained_prior) or summary.prior
     found: dict[str, Any] = {
-        "tuples": info["tuples"]["train"],
-        "mean_rate": info["mean_rate"],
+        "tuples": summary.tuples.train,
+        "mean_rate": summary.mean_rate,
         "prior": prior,
         "repeated_instances": _repeated(config, tuples),
         "identifiable": None,
@@ -144,10 +153,10 @@ def _before_training(config: AuditConfig, tuples: Artifact, run: Artifact | None
     }
 
 
-def _repeated(config: AuditConfig, tuples: Artifact) -> float:
+def _repeated(config: AuditConfig, tuples: TuplesArtifact) -> float:
     """Share of the distinct tuple instances that both halves of the tuples hold."""
     settings = TrainConfig(prior=0.5, memory_mb=config.memory_mb)
-    several = tuples.summary["tuples"]["train"] > 1
+    several = tuples.summary.tuples.train > 1
     return repeated_share(training_shares(StoredTuples(tuples), settings, 2)) if several else 0.0
 
 
@@ -164,8 +173,8 @@ class _Judged:
 
 def _judge(
     config: AuditConfig,
-    tuples: Artifact,
-    run: Artifact,
+    tuples: TuplesArtifact,
+    run: RunArtifact,
     folder: Path,
     device: torch.device,
     watching: Watching,
@@ -174,9 +183,9 @@ def _judge(
     """`shared` says whether tuples have instances in common, so that no part of them is quite new to the others."""
     heldout = _heldout(run)
     first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
-    trained = float(run.summary["count_noise"]) or (COUNT_NOISE if first is None else first)
+    trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
-    source = tuples
+    source: TuplesArtifact = tuples
     if settings.encoder is not None:
         source = encode_tuples(tuples, settings.encoder, settings, folder, device)
     fitted = scores_at_tuple_rate(settings, StoredTuples(source), config.folds, CrossFit(device, watching))
@@ -212,15 +221,15 @@ def _judge(
         },
         "expected_accuracy": _expected_accuracy(run, config.confidence, found),
         "most_suspicious": _most_suspicious(rows),
-        "warnings": _warnings(config, moved, float(run.manifest.config["prior"]), found),
+        "warnings": _warnings(config, moved, run.summary.trained_prior, found),
     }
     return _Judged(facts, rows, (expit(z[new]), posterior[new], expit(unlabeled)))
 
 
-def _settings(config: AuditConfig, run: Artifact, noise: float) -> TrainConfig:
+def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfig:
     """A training like the run's, but short, by the likelihood of counts that may be wrong."""
-    own = run.manifest.config
-    if str(own["clip_model"]).startswith("sha256:") or str(own["encoder_weights"]).startswith("sha256:"):
+    own = train_config(run)
+    if any(str(name).startswith("sha256:") for name in (own.clip_model, own.encoder_weights)):
         raise ArtifactError(
             f"{run.path}: its encoder came from a file, which an audit does not have", hint="Audit a run without it."
         )
@@ -229,12 +238,13 @@ def _settings(config: AuditConfig, run: Artifact, noise: float) -> TrainConfig:
         *("optimizer", "weight_decay", "ema", "normalize"),
     ]
     # Of a run by another method, `count` has its default settings.
-    chosen = {name: own[name] for name in (*shared, "self_training", "mask_rate") if name in own}
+    wanted = {*shared, "self_training", "mask_rate"}
+    chosen = {name: value for name, value in own.model_dump(mode="json").items() if name in wanted}
     fixed = {"method": "count", "count_noise": noise, "epochs": config.epochs, "trace_every": 0}
     return TrainConfig.model_validate({**chosen, **fixed, "memory_mb": config.memory_mb, "seed": config.seed})
 
 
-def _heldout(run: Artifact) -> ScoredTuples | None:
+def _heldout(run: RunArtifact) -> ScoredTuples | None:
     """Held-out tuples as the run scored them, at the tuples' rate."""
     scores = read_all_scores(run)
     if "heldout_tuples" not in scores:
@@ -262,7 +272,7 @@ def _noise_of(parts: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudi
 
 def _rows(
     config: AuditConfig,
-    tuples: Artifact,
+    tuples: TuplesArtifact,
     found: CountAudit,
     sizes: NDArray[np.int64],
     counts: NDArray[np.int64],
@@ -293,7 +303,7 @@ def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
     return [{name: values[at].item() for name, values in rows.items()} for at in order if rows["flagged"][at]]
 
 
-def _expected_accuracy(run: Artifact, confidence: float, found: CountAudit) -> dict[str, Any] | None:
+def _expected_accuracy(run: RunArtifact, confidence: float, found: CountAudit) -> dict[str, Any] | None:
     """Mean max(p, 1−p) of held-out unlabeled instances: the accuracy at the prior, if probabilities are calibrated.
 
     Its interval allows for the draw of U, and by the delta method for the errors of the temperature and of the noise

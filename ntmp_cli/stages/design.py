@@ -9,8 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import (
+    Artifact,
+    IfExists,
+    Plan,
+    TuplesArtifact,
+    describe_input,
+    kept_output,
+    open_artifact,
+    publishing,
+)
 from ntmp_cli.artifacts.manifest import canonical_json
+from ntmp_cli.artifacts.summaries import DesignSummary
 from ntmp_cli.config import DesignConfig
 from ntmp_cli.data.specs import expected_strata, parse_spec
 from ntmp_cli.errors import UsageError
@@ -32,7 +42,7 @@ class Source:
     name: str
     prior_from: str
     count_noise: float
-    artifact: Artifact | None = None
+    artifact: TuplesArtifact | None = None
 
 
 def read_source(config: DesignConfig, tuples: Path | None) -> Source:
@@ -47,7 +57,7 @@ def read_source(config: DesignConfig, tuples: Path | None) -> Source:
 
 def design(
     config: DesignConfig, tuples: Path | None, out: Path | None = None, *, if_exists: IfExists = "fail"
-) -> tuple[dict[str, Any], Artifact | None]:
+) -> tuple[dict[str, Any], Artifact[DesignSummary] | None]:
     """Every fact of a design; with `out` also published, as numbers, as a page and as a figure."""
     source = read_source(config, tuples)
     facts = _facts(config, source)
@@ -63,14 +73,14 @@ def design(
         staging.add_bytes("design.md", to_markdown(facts).encode())
         for kind, image in figure.items():
             staging.add_bytes(f"variance-inflation.{kind}", image)
-        staging.summary = {
-            "source": facts["source"],
-            "unbiased_risk": facts["identifiable"]["unbiased_risk"],
-            "count_likelihood": facts["identifiable"]["count_likelihood"],
-            "gap": facts["conditioning"]["gap"],
-            "changes": [change["text"] for change in facts["changes"]],
-        }
-    return facts, open_artifact(out)
+        staging.summary = DesignSummary(
+            source=facts["source"],
+            unbiased_risk=facts["identifiable"]["unbiased_risk"],
+            count_likelihood=facts["identifiable"]["count_likelihood"],
+            gap=facts["conditioning"]["gap"],
+            changes=tuple(change["text"] for change in facts["changes"]),
+        )
+    return facts, open_artifact(out, "design")
 
 
 def _of_specs(config: DesignConfig) -> Source:
@@ -84,22 +94,22 @@ def _of_specs(config: DesignConfig) -> Source:
     return Source(Design(strata, unlabeled, config.prior), name, "given", config.count_noise or 0.0)
 
 
-def _of_artifact(config: DesignConfig, tuples: Artifact) -> Source:
+def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     sizes = {"num_tuples": config.num_tuples, "unlabeled_size": config.unlabeled_size}
     if given := [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]:
         raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} has its own sizes")
-    facts = tuples.summary
+    summary = tuples.summary
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
-    prior = facts.get("prior") if config.prior is None else config.prior
+    prior = summary.prior if config.prior is None else config.prior
     if prior is None:
         raise UsageError(
             f"{tuples.path}: does not know the prior of its unlabeled pool", hint="Pass it as --prior, or an estimate."
         )
-    noise = facts.get("count_noise") or 0.0 if config.count_noise is None else config.count_noise
-    recorded = [Stratum(row["n"], row["m"], row["tuples"]) for row in facts["strata"]["train"]]
+    noise = summary.count_noise or 0.0 if config.count_noise is None else config.count_noise
+    recorded = [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train]
     return Source(
-        Design(true_strata(recorded, noise), facts["unlabeled"]["train"], prior),
-        f"{facts['dataset']} tuples" + (", true counts estimated from the recorded ones" if noise else ""),
+        Design(true_strata(recorded, noise), summary.unlabeled.train, prior),
+        f"{summary.dataset} tuples" + (", true counts estimated from the recorded ones" if noise else ""),
         "as simulated" if config.prior is None else "given",
         noise,
         tuples,

@@ -9,10 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import (
+    Artifact,
+    IfExists,
+    Plan,
+    TuplesArtifact,
+    describe_input,
+    kept_output,
+    open_artifact,
+    publishing,
+)
 from ntmp_cli.artifacts.layout import PRIOR
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.cross_fitting import CrossFit, Watching, score_model, scores_without_prior
@@ -37,7 +47,7 @@ def estimate_prior(
     device: str = "auto",
     features: Path | None = None,
     watching: Watching = lambda epochs: nullcontext(),
-) -> Artifact:
+) -> Artifact[PriorSummary]:
     """Estimate the class prior of a tuples directory's unlabeled pool and publish a prior directory."""
     priors.get(config.estimator)
     tuples = open_artifact(tuples_path, "tuples")
@@ -50,7 +60,7 @@ def estimate_prior(
     if kept := kept_output(out, plan, if_exists):
         return kept
     chosen = choose_device(device)
-    source = tuples
+    source: TuplesArtifact = tuples
     if config.encoder is not None:
         source = encode_tuples(
             tuples, config.encoder, score_model(config, StoredTuples(tuples).task), features or out.parent, chosen
@@ -68,11 +78,15 @@ def estimate_prior(
         write_scores(staging, _scores(found))
         for kind, image in prior_figure(found, config.estimator, result["prior"]).items():
             staging.add_bytes(f"prior.{kind}", image)
-        staging.summary = {
-            **{key: result[key] for key in ("prior", "ci", "estimator", "warnings")},
-            "dataset": tuples.summary["dataset"],
-        }
-    return open_artifact(out)
+        staging.summary = PriorSummary(
+            dataset=tuples.summary.dataset,
+            prior=result["prior"],
+            ci=found.estimates[config.estimator].ci,
+            confidence=config.confidence,
+            estimator=config.estimator,
+            warnings=tuple(result["warnings"]),
+        )
+    return open_artifact(out, "prior")
 
 
 def _result(config: EstimatePriorConfig, found: PriorEstimates) -> dict[str, Any]:

@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import (
-    Artifact,
     IfExists,
     Plan,
+    RunArtifact,
     describe_input,
     kept_output,
     open_artifact,
     publishing,
 )
+from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
 from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
@@ -38,6 +39,7 @@ from ntmp_cli.artifacts.layout import (
 )
 from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.summaries import EvaluationSummary
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
@@ -62,8 +64,8 @@ from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.stages.temperature import counts_temperature
 
 
-def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Artifact:
-    """Score runs on their test labels and publish an evaluation directory."""
+def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Evaluation:
+    """Score runs on their test labels and publish an evaluation directory; its tables are returned."""
     names = list(config.metrics) or metrics.names()
     for name in names:
         metrics.get(name)
@@ -74,7 +76,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     config_dump |= plugin_settings({"metrics": names})
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
     if kept := kept_output(out, plan, if_exists):
-        return kept
+        return read_evaluation(kept)
 
     found = _Found()
     for run, group in zip(opened, _groups(opened), strict=True):
@@ -83,6 +85,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     compared = []
     if config.reference is not None:
         compared = compare(found.rows, config.reference, family=config.family)
+    ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(found.rows), rows=len(found.rows))
@@ -90,7 +93,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         staging.add_json(SUMMARY, groups, rows=len(groups))
         lines: dict[str, Sequence[Any]] = {
             COMPARISONS: compared,
-            RANKINGS: rankings(groups),
+            RANKINGS: ranked,
             CURVES: found.curves,
             TEMPERATURES: found.temperatures,
             RELIABILITY: found.reliability,
@@ -98,15 +101,17 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         }
         for name, objects in lines.items():
             staging.add_bytes(name, json_lines(objects), rows=len(objects))
-        staging.summary = {
-            "runs": len(opened),
-            "metrics": names,
-            "reference": config.reference,
-            "family": config.family,
-            "methods": sorted({run.summary["method"] for run in opened}),
-            "datasets": sorted({run.summary["dataset"] for run in opened}),
-        }
-    return open_artifact(out)
+        staging.summary = EvaluationSummary(
+            runs=len(opened),
+            metrics=tuple(names),
+            reference=config.reference,
+            family=config.family,
+            methods=tuple(sorted({run.summary.method for run in opened})),
+            datasets=tuple(sorted({run.summary.dataset for run in opened})),
+        )
+    published = open_artifact(out, "evaluation")
+    tables = (found.rows, groups, compared, ranked, found.curves, found.reliability, found.runs)
+    return Evaluation(published, *tables)
 
 
 @dataclass
@@ -122,9 +127,9 @@ class _Found:
     """Opened so far, by the hash of their file."""
 
 
-def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], found: _Found) -> None:
-    scored, scores, fits = _scored(run, run.summary["prior"], found)
-    name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary["tuples_seed"]}
+def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str], found: _Found) -> None:
+    scored, scores, fits = _scored(run, run.summary.prior, found)
+    name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary.tuples_seed}
     found.rows += [
         cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name})
         for metric, value in evaluate_metrics(scored, names).items()
@@ -156,33 +161,28 @@ def _evaluate_run(run: Artifact, group: dict[str, Any], names: Sequence[str], fo
     )
 
 
-def _lineage(run: Artifact) -> dict[str, Any]:
+# What a report says about a run, beside its settings and where it came from.
+REPORTED = {
+    *("is_oracle", "mean_rate", "trained_prior", "task", "tuples_seed", "tuples_config"),
+    *("model", "encoder", "parameters", "epochs", "selected_epoch"),
+}
+
+
+def _lineage(run: RunArtifact) -> dict[str, Any]:
     """What a report says about a run: settings, where it came from, what it was trained on."""
-    manifest, facts = run.manifest, run.summary
-    names = (
-        "is_oracle",
-        "mean_rate",
-        "task",
-        "tuples_seed",
-        "tuples_config",
-        "model",
-        "encoder",
-        "parameters",
-        "epochs",
-    )
     return {
         "sha256": run.sha256,
-        "inputs": list(manifest.inputs),
-        "package_version": manifest.package_version,
-        "config": manifest.config,
-        **{name: facts.get(name) for name in (*names, "selected_epoch")},
+        "inputs": list(run.manifest.inputs),
+        "package_version": run.manifest.package_version,
+        "config": run.manifest.config,
+        **run.summary.model_dump(mode="json", include=REPORTED),
     }
 
 
 # Calibration ---------------------------------------------------------------------------------------
 
 
-def _temperatures(run: Artifact, scores: dict[str, NDArray[Any]], found: _Found) -> dict[str, Temperature]:
+def _temperatures(run: RunArtifact, scores: dict[str, NDArray[Any]], found: _Found) -> dict[str, Temperature]:
     """Fitted on held-out data: to the labels of U, which has the prior of deployment, and to the counts of tuples."""
     if "heldout_tuples" not in scores:
         nothing = Temperature(math.nan, "no held-out data")
@@ -198,10 +198,10 @@ def _temperatures(run: Artifact, scores: dict[str, NDArray[Any]], found: _Found)
     return {"labels": temperature_by_labels(outside, labels), "counts": by_counts}
 
 
-def _labels(run: Artifact, name: str, found: _Found) -> NDArray[np.bool_]:
+def _labels(run: RunArtifact, name: str, found: _Found) -> NDArray[np.bool_]:
     """Runs on the same tuples carry the same labels: every copy is verified, one is opened."""
     run.file(name)
-    sha256 = next(entry.sha256 for entry in run.manifest.files if entry.path == name)
+    sha256 = run.entry(name).sha256
     if sha256 not in found.labels:
         found.labels[sha256] = read_oracle(run, name)["labels"].astype(bool)
     return found.labels[sha256]
@@ -231,14 +231,14 @@ def _or_none(value: float) -> float | None:
 # What may be compared ------------------------------------------------------------------------------
 
 
-def run_metrics(run: Artifact, names: Sequence[str], prior: float) -> dict[str, float | None]:
+def run_metrics(run: RunArtifact, names: Sequence[str], prior: float) -> dict[str, float | None]:
     """Metrics of a run on its test labels, at a deployment prior; None where one is undefined."""
     scored, _, _ = _scored(run, prior, _Found())
     return {name: _or_none(value) for name, value in evaluate_metrics(scored, names).items()}
 
 
 def _scored(
-    run: Artifact, prior: float, found: _Found
+    run: RunArtifact, prior: float, found: _Found
 ) -> tuple[Scored, dict[str, NDArray[Any]], dict[str, Temperature]]:
     """Test scores beside their labels, all scores, and the temperatures that held-out data ask for."""
     labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
@@ -249,28 +249,28 @@ def _scored(
     return Scored(labels, scores["test"].astype(np.float64), prior, temperatures), scores, fits
 
 
-def _name(run: Artifact) -> str:
+def _name(run: RunArtifact) -> str:
     return run.path.resolve().name
 
 
-def _groups(runs: Sequence[Artifact]) -> list[dict[str, Any]]:
+def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
     """Where each run belongs: cells of equal tuples, whatever the method, and within them variants of a method.
 
     Runs are compared inside a cell. What the specs do not tell apart (other positive classes, sizes, noise, test
     labels) is added to the name of the tuples, so that runs on different data never share a cell.
     """
-    facts = [run.summary for run in runs]
-    blocks = [(own["dataset"], own["tuples"], own["prior"]) for own in facts]
+    summaries = [run.summary for run in runs]
+    blocks = [(own.dataset, own.tuples, own.prior) for own in summaries]
     tuples = [
-        f"{own['tuples']} [{differing}]" if differing else own["tuples"]
-        for own, differing in zip(facts, variants([_tuple_settings(run) for run in runs], blocks), strict=True)
+        f"{own.tuples} [{differing}]" if differing else own.tuples
+        for own, differing in zip(summaries, variants([_tuple_settings(run) for run in runs], blocks), strict=True)
     ]
     groups = [
         {
-            **{"dataset": own["dataset"], "tuples": name},
-            **{key: own[key] for key in ("n", "m", "prior", "method", "is_oracle")},
+            **{"dataset": own.dataset, "tuples": name, "n": own.n, "m": own.m},
+            **{"prior": own.prior, "method": own.method, "is_oracle": own.is_oracle},
         }
-        for own, name in zip(facts, tuples, strict=True)
+        for own, name in zip(summaries, tuples, strict=True)
     ]
     _require_same_tuples(runs, groups)
     cells = [tuple(group.values()) for group in groups]
@@ -279,40 +279,33 @@ def _groups(runs: Sequence[Artifact]) -> list[dict[str, Any]]:
     return groups
 
 
-def _train_settings(run: Artifact) -> dict[str, Any]:
+def _train_settings(run: RunArtifact) -> dict[str, Any]:
     settings = {key: value for key, value in run.manifest.config.items() if key not in ("seed", "plugins")}
-    for what, origin in run.manifest.config.get("plugins", {}).items():
+    for what, origin in run.manifest.plugins.items():
         file, _, sha256 = origin.partition(" sha256:")
         settings[what] = f"{file}@{sha256[:8]}"
-    if run.summary["prior_source"] == "estimated":
+    if run.summary.prior_source == "estimated":
         settings["prior"] = "estimated"  # a little different for every seed
     return settings
 
 
-def _tuple_settings(run: Artifact) -> dict[str, Any]:
+def _tuple_settings(run: RunArtifact) -> dict[str, Any]:
     """Every setting that tuples were made with, and the identity of their test labels; not their seed."""
     # How many tuples a shard holds does not change what is learned.
     quiet = {"seed", "shard_size"}
-    settings = {key: value for key, value in run.summary["tuples_config"].items() if key not in quiet}
-    labels = next(entry.sha256 for entry in run.manifest.files if entry.path == TEST_LABELS)
+    settings = {key: value for key, value in run.summary.tuples_config.items() if key not in quiet}
     # Tuples that were not drawn have no seed: each directory is data of its own.
-    own = {} if run.summary["tuples_seed"] is not None else {"directory": _tuples_identity(run)[0][:8]}
-    return {**settings, **own, "test": labels[:8]}
+    own = {} if run.summary.tuples_seed is not None else {"directory": run.summary.tuples_content[:8]}
+    return {**settings, **own, "test": run.entry(TEST_LABELS).sha256[:8]}
 
 
-def _tuples_identity(run: Artifact) -> tuple[str, str | None]:
-    """The manifest of the tuples that a run was trained on, and their content alone."""
-    manifest = next(entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples")
-    return manifest, run.summary.get("tuples_content")
-
-
-def _require_same_tuples(runs: Sequence[Artifact], groups: Sequence[dict[str, Any]]) -> None:
+def _require_same_tuples(runs: Sequence[RunArtifact], groups: Sequence[dict[str, Any]]) -> None:
     """Runs that would be paired, of one cell and one seed of tuples, must have seen the same tuples."""
-    first: dict[tuple[Any, ...], Artifact] = {}
+    first: dict[tuple[Any, ...], RunArtifact] = {}
     for run, group in zip(runs, groups, strict=True):
-        cell = (group["dataset"], group["tuples"], group["prior"], run.summary["tuples_seed"])
+        cell = (group["dataset"], group["tuples"], group["prior"], run.summary.tuples_seed)
         other = first.setdefault(cell, run)
-        if not any(ours == theirs for ours, theirs in zip(*map(_tuples_identity, (run, other)), strict=True) if ours):
+        if run.summary.tuples_content != other.summary.tuples_content:
             raise UsageError(
                 f"runs {_name(other)} and {_name(run)} name the same tuples ({cell[0]} {cell[1]}, seed {cell[3]}) but "
                 "were trained on different ones",
@@ -320,7 +313,7 @@ def _require_same_tuples(runs: Sequence[Artifact], groups: Sequence[dict[str, An
             )
 
 
-def _require_test_labels(runs: Sequence[Artifact]) -> None:
+def _require_test_labels(runs: Sequence[RunArtifact]) -> None:
     for run in runs:
         if not run.has(TEST_LABELS):
             raise ArtifactError(
@@ -329,8 +322,8 @@ def _require_test_labels(runs: Sequence[Artifact]) -> None:
             )
 
 
-def _require_reference(reference: str | None, runs: Sequence[Artifact]) -> None:
-    present = {run.summary["method"] for run in runs}
+def _require_reference(reference: str | None, runs: Sequence[RunArtifact]) -> None:
+    present = {run.summary.method for run in runs}
     if reference is not None and reference not in present:
         raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import (
+    Artifact,
+    IfExists,
+    Plan,
+    RunArtifact,
+    describe_input,
+    kept_output,
+    open_artifact,
+    publishing,
+)
+from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.summaries import ExportInput, ExportSummary
 from ntmp_cli.config import ExportConfig
 from ntmp_cli.data.own.mapping import FeatureMapping, Numeric, TableFeatures
 from ntmp_cli.learning.exporting import INPUT, OUTPUTS, Exported, NumericColumns, exporters
-from ntmp_cli.stages.predict import load_scorer, open_run, read_mapping
+from ntmp_cli.stages.predict import load_scorer, read_mapping
 from ntmp_cli.stages.temperature import usable_temperature
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt"}
 FACTS = "export.json"
 
 
-def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExists = "fail") -> Artifact:
+def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExists = "fail") -> Artifact[ExportSummary]:
     """Write the network of a run, with everything before and after it, and what its input is."""
     exporter = exporters.get(config.format)
     run = open_run(run_path)
@@ -33,22 +43,25 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     dtype, shape = _input(run, features)
     with torch.no_grad():
         content = exporter(module, torch.zeros((2, *shape), dtype=dtype))
-    facts: dict[str, Any] = {
-        "format": config.format,
-        "file": FILES[config.format],
-        "input": {"name": INPUT, "shape": [None, *shape], "dtype": str(dtype).removeprefix("torch.")},
+    summary = ExportSummary(
+        format=config.format,
+        file=FILES[config.format],
+        input=ExportInput(name=INPUT, shape=(None, *shape), dtype=str(dtype).removeprefix("torch.")),
+        outputs=tuple(OUTPUTS),
+        prior=run.summary.trained_prior,
+        temperature=temperature.value,
+    )
+    facts = {
+        **summary.to_json(),
         "columns": _names(mapping) if features is not None else None,
         "mapping": None if mapping is None or features is not None else mapping.model_dump(mode="json"),
-        "outputs": list(OUTPUTS),
-        "prior": run.manifest.config["prior"],
-        "temperature": temperature.value,
         "calibration": temperature.fit,
     }
     with publishing(out, plan, if_exists=if_exists) as staging:
-        staging.add_bytes(FILES[config.format], content)
+        staging.add_bytes(summary.file, content)
         staging.add_json(FACTS, facts)
-        staging.summary = {key: facts[key] for key in ("format", "file", "input", "outputs", "prior", "temperature")}
-    return open_artifact(out)
+        staging.summary = summary
+    return open_artifact(out, "export")
 
 
 def _numeric(mapping: FeatureMapping | None) -> NumericColumns | None:
@@ -65,8 +78,8 @@ def _names(mapping: FeatureMapping | None) -> list[str] | None:
     return mapping.features.names if mapping is not None and isinstance(mapping.features, TableFeatures) else None
 
 
-def _input(run: Artifact, features: NumericColumns | None) -> tuple[torch.dtype, list[int]]:
+def _input(run: RunArtifact, features: NumericColumns | None) -> tuple[torch.dtype, list[int]]:
     if features is not None:
         return torch.float64, [len(features.means)]
-    instance = run.summary["instance"]
-    return getattr(torch, instance["dtype"]), list(instance["shape"])
+    instance = run.summary.instance
+    return getattr(torch, instance.dtype), list(instance.shape)

@@ -17,6 +17,7 @@ from ntmp_cli.artifacts import (
     Artifact,
     Plan,
     Staging,
+    TuplesArtifact,
     describe_input,
     kept_output,
     open_artifact,
@@ -34,6 +35,8 @@ from ntmp_cli.artifacts.shards import (
     write_instances,
     write_tuple_shards,
 )
+from ntmp_cli.artifacts.summaries import FeaturesSummary
+from ntmp_cli.artifacts.summary_parts import InstanceSummary
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
 from ntmp_cli.plugins import plugin_settings
@@ -48,7 +51,9 @@ BATCH = 256
 WEIGHTS_FILES = ("encoder_weights", "clip_model", "clip_weights")
 
 
-def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device) -> Artifact:
+def encode_tuples(
+    tuples: TuplesArtifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device
+) -> Artifact[FeaturesSummary]:
     """The features of a tuples directory, from `folder` if they lie there already."""
     weights = config.clip_weights if encoder == "clip" else config.encoder_weights
     settings = {
@@ -66,16 +71,15 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
 
 
 def _compute(
-    tuples: Artifact,
+    tuples: TuplesArtifact,
     encoder: str,
     weights: str | None,
     config: TrainConfig,
     out: Path,
     plan: Plan,
     device: torch.device,
-) -> Artifact:
-    shape = tuple(tuples.summary["instance"]["shape"])
-    scale = float(tuples.summary["instance"]["scale"])
+) -> Artifact[FeaturesSummary]:
+    shape, scale = tuples.summary.instance.shape, tuples.summary.instance.scale
     network = build_encoder(
         encoder,
         shape,
@@ -89,9 +93,10 @@ def _compute(
         _write(staging, tuples, network, scale, device)
         state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
         staging.add_bytes(ENCODER_WEIGHTS, save_safetensors(state))
-        info = {**tuples.summary, "instance": {"shape": [network.dim], "dtype": "float32", "scale": 1.0}}
-        staging.summary = {**info, "encoder": encoder}
-    return open_artifact(out)
+        instance = InstanceSummary(shape=(network.dim,), dtype="float32", scale=1.0, standardised=False, resize=None)
+        changed = {"instance": instance, "features": (), "test_labels": False, "encoder": encoder}
+        staging.summary = FeaturesSummary(**{**dict(tuples.summary), **changed})
+    return open_artifact(out, "features")
 
 
 def file_identity(name: str | None) -> str | None:
@@ -107,14 +112,14 @@ def weights_files(config: Settings) -> tuple[Path, ...]:
     return tuple(Path(name) for name in named if name is not None and Path(name).is_file())
 
 
-def _training_instances(tuples: Artifact) -> Iterator[NDArray[np.generic]]:
+def _training_instances(tuples: TuplesArtifact) -> Iterator[NDArray[np.generic]]:
     for name in tuple_shard_names(tuples, "train"):
         yield read_tuple_shard(tuples, name).instances
     for name in unlabeled_shard_names(tuples, "train"):
         yield read_instances(tuples, name)
 
 
-def _write(staging: Staging, tuples: Artifact, network: Encoder, scale: float, device: torch.device) -> None:
+def _write(staging: Staging, tuples: TuplesArtifact, network: Encoder, scale: float, device: torch.device) -> None:
     def features(raw: NDArray[np.generic]) -> NDArray[Any]:
         with torch.inference_mode():
             pieces = torch.split(torch.from_numpy(raw), BATCH)

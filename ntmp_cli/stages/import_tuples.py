@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, Staging, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.scratch import Scratch
 from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
+from ntmp_cli.artifacts.summary_parts import InstanceSummary, Record, Sizes, Strata, StratumRow
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.own.grouping import Grouped, set_aside
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
@@ -29,7 +31,7 @@ from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
 from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
 from ntmp_cli.data.own.tables import BLOCK_BYTES
 from ntmp_cli.randomness import stream
-from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_table
+from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_rows
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ def import_tuples(
     *,
     if_exists: IfExists = "fail",
     block_bytes: int = BLOCK_BYTES,
-) -> Artifact:
+) -> TuplesArtifact:
     """Read the user's files and publish them as a tuples directory.
 
     Rows of a tuple may lie anywhere: they are read once, into a nameless file beside the output, and gathered from it
@@ -71,23 +73,44 @@ def import_tuples(
         mapping = _fit(config, opened, found, parts, scratch)
         _write(staging, found, parts, mapping, scratch)
         staging.summary = _summary(inputs, opened, found, parts, mapping)
-        for text in staging.summary["warnings"]:
+        for text in staging.summary.warnings:
             log.warning(text)
-    return open_artifact(out)
+    return open_artifact(out, "tuples")
 
 
-def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BLOCK_BYTES) -> dict[str, Any]:
+class RawFeature(Record):
+    """A column as it was read, before any statistic is known."""
+
+    name: str
+    kind: str
+    missing: int
+    categories: tuple[str, ...] | None
+
+
+class Understood(Record):
+    """What an import would make of the user's files."""
+
+    tuples: Sizes
+    instances: Sizes
+    unlabeled: Sizes
+    test: int
+    test_labels: bool
+    strata: Strata
+    features: tuple[RawFeature, ...]
+    first_rows: tuple[dict[str, Any], ...]
+
+
+def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BLOCK_BYTES) -> Understood:
     """What an import would understand of these files, after reading all of them and writing nothing."""
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
     found = _read(config, opened, problems, lambda cells: None)
     parts = _parts(found, config)
-    return {
+    return Understood(
         **_sizes(found, parts),
-        "strata": {split: strata_table(_strata(tuples)) for split, tuples in parts.tuples.items()},
-        "features": _feature_facts(config, opened, found.survey),
-        "first_rows": [{k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()],
-    }
+        features=_raw_features(config, opened, found.survey),
+        first_rows=tuple({k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()),
+    )
 
 
 def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> Opened:
@@ -230,90 +253,98 @@ def _strata(tuples: Grouped) -> Counter[tuple[int, int]]:
 
 def _sizes(found: Found, parts: Parts) -> dict[str, Any]:
     return {
-        "tuples": {split: len(tuples) for split, tuples in parts.tuples.items()},
-        "instances": {split: len(tuples.rows) for split, tuples in parts.tuples.items()},
-        "unlabeled": {split: len(rows) for split, rows in parts.unlabeled.items()},
+        "tuples": Sizes.of({split: len(tuples) for split, tuples in parts.tuples.items()}),
+        "instances": Sizes.of({split: len(tuples.rows) for split, tuples in parts.tuples.items()}),
+        "unlabeled": Sizes.of({split: len(rows) for split, rows in parts.unlabeled.items()}),
         "test": len(found.test),
         "test_labels": found.labels is not None,
+        "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in parts.tuples.items()}),
     }
 
 
-def _summary(inputs: Inputs, opened: Opened, found: Found, parts: Parts, mapping: FeatureMapping) -> dict[str, Any]:
+def _summary(inputs: Inputs, opened: Opened, found: Found, parts: Parts, mapping: FeatureMapping) -> TuplesSummary:
     shape, dtype, scale = _instance(mapping)
-    table = {split: strata_table(_strata(tuples)) for split, tuples in parts.tuples.items()}
-    total = sum(row["tuples"] for row in table["train"])
-    rates = {row["rate"] for row in table["train"]}
-    missing = found.survey.missing
-    return {
-        "dataset": inputs.main.resolve().name,
-        "spec": _spec(table["train"]),
-        "instance": {
-            "shape": shape,
-            "dtype": dtype.name,
-            "scale": scale,
-            "standardised": isinstance(mapping.features, TableFeatures),
-        },
-        **_sizes(found, parts),
-        "strata": table,
-        "mean_rate": sum(row["tuples"] * row["rate"] for row in table["train"]) / total,
-        # Nobody has told us the prior of U, and without it there is no gap.
-        "prior": None,
-        "effective_gap": None,
-        "features": _mapped_facts(mapping, missing),
-        "warnings": _warnings(table["train"], rates, mapping),
-    }
+    sizes = _sizes(found, parts)
+    strata: tuple[StratumRow, ...] = sizes["strata"].train
+    total = sum(row.tuples for row in strata)
+    images = mapping.features if isinstance(mapping.features, ImageFeatures) else None
+    return TuplesSummary(
+        dataset=inputs.main.resolve().name,
+        spec=_spec(strata),
+        instance=InstanceSummary(
+            shape=tuple(shape),
+            dtype=dtype.name,
+            scale=scale,
+            standardised=images is None,
+            resize=None if images is None else images.resize,
+        ),
+        **sizes,
+        mean_rate=sum(row.tuples * row.rate for row in strata) / total,
+        # Nobody has told us the prior of U or the noise of the counts, and without a prior there is no gap.
+        prior=None,
+        effective_gap=None,
+        reuse=None,
+        count_noise=None,
+        positive_classes=(),
+        features=_mapped_features(mapping, found.survey.missing),
+        notes=(),
+        warnings=tuple(_warnings(strata)),
+    )
 
 
-def _spec(strata: list[dict[str, Any]]) -> str:
+def _spec(strata: Sequence[StratumRow]) -> str:
     """Short words for the tuples, as in the results table."""
     if len(strata) <= 3:
-        return "+".join(f"{row['n']}:{row['m']}" for row in strata)
+        return "+".join(f"{row.n}:{row.m}" for row in strata)
 
-    def span(key: str) -> str:
-        low, high = min(row[key] for row in strata), max(row[key] for row in strata)
+    def span(values: Sequence[int]) -> str:
+        low, high = min(values), max(values)
         return f"{low}" if low == high else f"{low}-{high}"
 
-    return f"{span('n')}:{span('m')}"
+    return f"{span([row.n for row in strata])}:{span([row.m for row in strata])}"
 
 
-def _warnings(strata: list[dict[str, Any]], rates: set[float], mapping: FeatureMapping) -> list[str]:
+def _warnings(strata: Sequence[StratumRow]) -> list[str]:
     found = []
+    rates = {row.rate for row in strata}
     if rates <= {0.0, 1.0}:
         found.append("every tuple is all positive or all negative: the counts are labels, and plain training would do")
-    elif len(rates) == 1 and strata[0]["m"] * 2 == strata[0]["n"]:
+    elif len(rates) == 1 and strata[0].m * 2 == strata[0].n:
         found.append(
             "every tuple is half positive: only a prior of the unlabeled rows other than 1/2 tells the classes apart"
         )
     return found
 
 
-def _mapped_facts(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> list[dict[str, Any]]:
+def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> tuple[FeatureRow, ...]:
     if isinstance(mapping.features, ImageFeatures):
-        return [{"name": "image", "kind": _image_kind(mapping.features), "missing": 0, "width": 1}]
+        return (FeatureRow(name="image", kind=_image_kind(mapping.features), missing=0, width=1),)
     counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
-    return [
-        {"name": column.name, "kind": column.kind, "missing": int(count), "width": column.own_width + column.indicator}
+    return tuple(
+        FeatureRow(
+            name=column.name, kind=column.kind, missing=int(count), width=column.own_width + int(column.indicator)
+        )
         for column, count in zip(mapping.features.columns, counts, strict=True)
-    ]
+    )
 
 
 def _image_kind(images: ImageFeatures) -> str:
     return f"{'×'.join(map(str, images.shape))} {images.dtype}"
 
 
-def _feature_facts(config: ImportTuplesConfig, opened: Opened, survey: Survey) -> list[dict[str, Any]]:
+def _raw_features(config: ImportTuplesConfig, opened: Opened, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
-        return [{"name": "image", "kind": _image_kind(images), "missing": 0, "categories": None}]
-    facts = []
+        return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)
+    features = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None
         if name in config.categorical:
             texts = survey.texts.get(name, {})
-            kind, categories = ("hashed", None) if texts is None else ("one-hot", sorted(texts.values()))
+            kind, categories = ("hashed", None) if texts is None else ("one-hot", tuple(sorted(texts.values())))
         missing = 0 if survey.missing is None else int(survey.missing[j])
-        facts.append({"name": name, "kind": kind, "missing": missing, "categories": categories})
-    return facts
+        features.append(RawFeature(name=name, kind=kind, missing=missing, categories=categories))
+    return tuple(features)
 
 
 def _plain(value: Any) -> Any:

@@ -31,7 +31,7 @@ def facts(artifact: Artifact) -> dict[str, Any]:
         "format_version": manifest.format_version,
         "inputs": list(manifest.inputs),
         "files": [{"path": e.path, "bytes": e.bytes, "rows": e.rows, "sha256": e.sha256} for e in manifest.files],
-        "summary": manifest.summary,
+        "summary": manifest.summary.to_json(),
         "verified": True,
     }
 
@@ -40,27 +40,29 @@ def draw_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
     """Draw the first training tuples with their recorded counts."""
     from ntmp_cli.reporting.figures import tuple_montage
 
-    if artifact.kind != "tuples" or len(artifact.summary["instance"]["shape"]) != 3:
-        raise UsageError(
-            f"{artifact.path}: a montage needs a tuples directory of images, this is "
-            + ("made of feature vectors" if artifact.kind == "tuples" else f"of kind '{artifact.kind}'")
-        )
+    needs = f"{artifact.path}: a montage needs a tuples directory of images"
+    if artifact.kind != "tuples":
+        raise UsageError(f"{needs}, this is of kind '{artifact.kind}'")
+    tuples = open_artifact(artifact.path, "tuples")
+    if len(tuples.summary.instance.shape) != 3:
+        raise UsageError(f"{needs}, this is made of feature vectors")
     if figure.suffix.lower() != ".png":
         raise UsageError(f"--figure {figure}: the montage is a PNG file", hint="Name it something.png.")
     refuse_overlap(figure, (artifact.path,))
-    block = read_tuple_shard(artifact, tuple_shard_names(artifact, "train")[0])
+    block = read_tuple_shard(tuples, tuple_shard_names(tuples, "train")[0])
+    scale = tuples.summary.instance.scale
     sizes = np.diff(block.offsets)[:rows]
-    images = np.full((len(sizes), int(sizes.max()), *_pixels(artifact, block.instances[:1]).shape[1:]), np.nan)
+    images = np.full((len(sizes), int(sizes.max()), *_pixels(scale, block.instances[:1]).shape[1:]), np.nan)
     for t, size in enumerate(sizes):
-        images[t, :size] = _pixels(artifact, block.instances[block.offsets[t] : block.offsets[t] + size])
+        images[t, :size] = _pixels(scale, block.instances[block.offsets[t] : block.offsets[t] + size])
     captions = [f"{m} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
-    drawn = tuple_montage(images, captions, f"{artifact.summary['dataset']}: tuples and recorded counts")
+    drawn = tuple_montage(images, captions, f"{tuples.summary.dataset}: tuples and recorded counts")
     with replacing(figure) as partial:
         partial.write_bytes(drawn)
 
 
-def _pixels(artifact: Artifact, instances: NDArray[np.generic]) -> NDArray[np.float64]:
+def _pixels(scale: float, instances: NDArray[np.generic]) -> NDArray[np.float64]:
     """Channel-last pixels in [0, 1], as a picture is drawn."""
-    x = instances.astype(np.float64) / artifact.summary["instance"]["scale"]
+    x = instances.astype(np.float64) / scale
     x = np.clip(x, 0, 1)
     return x[:, 0] if x.shape[1] == 1 else np.moveaxis(x[:, :3], 1, -1)

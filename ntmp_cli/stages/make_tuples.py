@@ -6,15 +6,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact, IfExists, Plan, Staging, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
+from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, StratumRow
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.drawing import TupleDraw
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
@@ -36,7 +37,7 @@ def make_tuples(
     data_root: Path | None = None,
     download: bool = False,
     if_exists: IfExists = "fail",
-) -> Artifact:
+) -> TuplesArtifact:
     """Draw tuples and U from a labelled data set and publish them, true labels apart."""
     specs = [parse_spec(text) for text in config.tuples]
     data = load_labelled(config.dataset, root=data_root, download=download, resize=config.resize)
@@ -50,7 +51,7 @@ def tuples_from_labelled(
     out: Path,
     *,
     if_exists: IfExists = "fail",
-) -> Artifact:
+) -> TuplesArtifact:
     """The stage after loading, so that benchmarks and Python users can pass arrays of their own."""
     positive, test_positive = binary_labels(data, config.positive)
     plan = tuples_plan(config, data)
@@ -72,7 +73,7 @@ def tuples_from_labelled(
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=test_positive)
         staging.summary = _summary(data, draws, strata, unlabeled, positive, warnings, config)
-    return open_artifact(out)
+    return open_artifact(out, "tuples")
 
 
 def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
@@ -188,9 +189,9 @@ def _pieces(x: NDArray[np.generic], indices: NDArray[np.int64] | None = None) ->
         yield x[start : start + rows] if indices is None else x[indices[start : start + rows]]
 
 
-def strata_table(strata: Counter[tuple[int, int]]) -> list[dict[str, Any]]:
+def strata_rows(strata: Counter[tuple[int, int]]) -> tuple[StratumRow, ...]:
     """Tuples of equal length and count, as a manifest lists them."""
-    return [{"n": n, "m": m, "rate": m / n, "tuples": k, "instances": n * k} for (n, m), k in sorted(strata.items())]
+    return tuple(StratumRow.of(n, m, tuples) for (n, m), tuples in sorted(strata.items()))
 
 
 def _summary(
@@ -201,30 +202,35 @@ def _summary(
     positive: NDArray[np.bool_],
     warnings: list[str],
     config: MakeTuplesConfig,
-) -> dict[str, Any]:
-    table = {split: strata_table(counter) for split, counter in strata.items()}
+) -> TuplesSummary:
+    table = {split: strata_rows(counter) for split, counter in strata.items()}
     prior = float(positive[unlabeled["train"]].mean())
-    sizes = [s["instances"] for s in table["train"]] + [len(unlabeled["train"])]
-    rates = [s["rate"] for s in table["train"]] + [prior]
-    total = sum(s["tuples"] for s in table["train"])
-    return {
-        "dataset": data.name,
-        "instance": {
-            "shape": list(data.x_train.shape[1:]),
-            "dtype": data.x_train.dtype.name,
-            "scale": data.scale,
-        },
-        "tuples": {split: draw.size for split, draw in draws.items()},
-        "instances": {split: sum(s["instances"] for s in rows) for split, rows in table.items()},
-        "unlabeled": {split: len(indices) for split, indices in unlabeled.items()},
-        "test": len(data.x_test),
-        "strata": table,
-        "mean_rate": sum(s["tuples"] * s["rate"] for s in table["train"]) / total,
-        "prior": prior,
-        "effective_gap": effective_gap(sizes, rates),
-        "reuse": draws["train"].reuse(),
-        "count_noise": config.count_noise,
-        "positive_classes": list(config.positive or data.positive),
-        "notes": list(data.notes),
-        "warnings": warnings,
-    }
+    sizes = [s.instances for s in table["train"]] + [len(unlabeled["train"])]
+    rates = [s.rate for s in table["train"]] + [prior]
+    total = sum(s.tuples for s in table["train"])
+    return TuplesSummary(
+        dataset=data.name,
+        spec="+".join(config.tuples),
+        instance=InstanceSummary(
+            shape=data.x_train.shape[1:],
+            dtype=data.x_train.dtype.name,
+            scale=data.scale,
+            standardised=False,
+            resize=config.resize,
+        ),
+        tuples=Sizes.of({split: draw.size for split, draw in draws.items()}),
+        instances=Sizes.of({split: sum(s.instances for s in rows) for split, rows in table.items()}),
+        unlabeled=Sizes.of({split: len(indices) for split, indices in unlabeled.items()}),
+        test=len(data.x_test),
+        test_labels=True,
+        strata=Strata.of(table),
+        mean_rate=sum(s.tuples * s.rate for s in table["train"]) / total,
+        prior=prior,
+        effective_gap=effective_gap(sizes, rates),
+        reuse=Reuse(**draws["train"].reuse()),
+        count_noise=config.count_noise,
+        positive_classes=tuple(config.positive or data.positive),
+        features=(),
+        notes=tuple(data.notes),
+        warnings=tuple(warnings),
+    )

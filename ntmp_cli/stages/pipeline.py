@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ntmp_cli.artifacts import Artifact, refuse_overlap
+from ntmp_cli.artifacts.evaluations import Evaluation
 from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
 from ntmp_cli.data.labelled import datasets, named_paths
 from ntmp_cli.data.specs import parse_spec
@@ -33,6 +34,8 @@ class Step:
 
     name: str
     artifact: Artifact
+    evaluation: Evaluation | None = None
+    """The tables, where this step made them."""
 
     @property
     def skipped(self) -> bool:
@@ -152,7 +155,8 @@ def run_pipeline(
             options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
             run = train(training, out / f"tuples-{seed}", runs[-1], options, prior_from=source)
         yield Step(f"runs/{name}-{seed}", run)
-    yield Step("evaluation", evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh"))
+    evaluation = evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh")
+    yield Step("evaluation", evaluation.artifact, evaluation)
     priors = [out / f"prior-{seed}" for seed in study.estimates]
-    made = report(study.config.report, out / "evaluation", out / "report", priors=priors, if_exists="refresh")
-    yield Step("report", made)
+    page, _ = report(study.config.report, out / "evaluation", out / "report", priors=priors, if_exists="refresh")
+    yield Step("report", page)

@@ -16,10 +16,12 @@ from safetensors.torch import load as load_safetensors
 from scipy.special import expit, logit
 from torch import nn
 
-from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
+from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
+from ntmp_cli.artifacts.runs import open_run, train_config, training_task
+from ntmp_cli.artifacts.stored_tuples import instance_format
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
-from ntmp_cli.config import PredictConfig, TrainConfig
+from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
@@ -33,9 +35,7 @@ from ntmp_cli.errors import ArtifactError, DataError
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
-from ntmp_cli.plugins import require_plugins
 from ntmp_cli.stages.temperature import usable_temperature
-from ntmp_cli.tuple_source import Task
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ def predict_rows(
     rows = open_new_rows(
         source,
         mapping,
-        run.summary["instance"],
-        resize=run.summary["tuples_config"].get("resize"),
+        instance_format(run.summary.instance),
+        resize=run.summary.instance.resize,
         with_counts=config.with_counts,
         block_bytes=block_bytes,
     )
@@ -92,7 +92,7 @@ def predict_rows(
     }
 
 
-def read_mapping(run: Artifact) -> FeatureMapping | None:
+def read_mapping(run: RunArtifact) -> FeatureMapping | None:
     """How raw rows became features of this run; None where it was trained on simulated tuples."""
     if not run.has(MAPPING):
         return None
@@ -104,53 +104,38 @@ def read_mapping(run: Artifact) -> FeatureMapping | None:
         ) from None
 
 
-def open_run(path: Path) -> Artifact:
-    """A run whose network can be rebuilt from what its manifest says."""
-    run = open_artifact(path, "run")
-    if missing := {"task", "instance", "features", "encoder"} - run.summary.keys():
-        raise ArtifactError(
-            f"{path}: written by an earlier ntmp: its manifest does not say what the network is rebuilt from "
-            f"({', '.join(sorted(missing))})",
-            hint="Train it again with `ntmp train`.",
-        )
-    require_plugins(run.manifest.config.get("plugins", {}), str(path))
-    return run
-
-
-def load_scorer(run: Artifact) -> nn.Module:
+def load_scorer(run: RunArtifact) -> nn.Module:
     """The trained network of a run, behind its frozen encoder where it has one."""
-    facts = run.summary
-    config = TrainConfig.model_validate({k: v for k, v in run.manifest.config.items() if k != "plugins"})
-    task = Task([(n, m, k) for n, m, k in facts["task"]["strata"]], facts["task"]["unlabeled"])
+    summary, config = run.summary, train_config(run)
     try:
         scorer = restore_scorer(
-            config, task, facts["features"]["shape"], load_safetensors(run.file(WEIGHTS).read_bytes())
+            config, training_task(run), summary.features.shape, load_safetensors(run.file(WEIGHTS).read_bytes())
         )
-        if facts["encoder"] is None:
+        if summary.encoder is None:
             return scorer
         encoder = restore_encoder(
-            facts["encoder"],
-            facts["instance"]["shape"],
-            facts["features"]["shape"][0],
+            summary.encoder,
+            summary.instance.shape,
+            summary.features.shape[0],
             config.clip_model,
             load_safetensors(run.file(ENCODER_WEIGHTS).read_bytes()),
         )
     except ArtifactError as error:
         raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
-    return Encoded(encoder, scorer, facts["instance"]["scale"])
+    return Encoded(encoder, scorer, summary.instance.scale)
 
 
 class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(
-        self, run: Artifact, mapping: FeatureMapping | None, config: PredictConfig, device: torch.device
+        self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: torch.device
     ) -> None:
         self._mapping = mapping
         self._model = load_scorer(run).to(device)
-        self._channels = int(run.summary["instance"]["shape"][0])
-        self._batch = batch_size(run.summary["instance"]["shape"], device)
-        trained_at = float(run.summary["trained_prior"])
+        self._channels = run.summary.instance.shape[0]
+        self._batch = batch_size(run.summary.instance.shape, device)
+        trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
         self.temperature = usable_temperature(run)
@@ -190,7 +175,7 @@ def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
     problems.raise_if_any()
 
 
-def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Iterator[Any]:
+def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> Iterator[Any]:
     """Output rows with P(y=1 | scores, count). Rows of a tuple may lie anywhere, so ids and scores are held."""
     problems = Problems()
     held: list[tuple[dict[str, Any], NDArray[np.float64]]] = []
@@ -217,7 +202,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        law = count_noise(run.summary["count_noise"])
+        law = count_noise(run.summary.count_noise)
         observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
         posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
     if (codes == NONE).any():
@@ -255,4 +240,4 @@ def _table(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-__all__ = ["STDIN", "load_scorer", "open_run", "predict_rows", "read_mapping"]
+__all__ = ["STDIN", "load_scorer", "predict_rows", "read_mapping"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +16,11 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
-from ntmp_cli.artifacts.jsonlines import read_json_lines
-from ntmp_cli.artifacts.layout import COMPARISONS, CURVES, PRIOR, RELIABILITY, RUNS, SUMMARY
+from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
+from ntmp_cli.artifacts.summaries import PriorSummary, ReportSummary, SweepSummary
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Comparison, Entry
+from ntmp_cli.evaluation.comparisons import Entry
 from ntmp_cli.evaluation.metrics import default_columns
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
 from ntmp_cli.plugins import plugin_settings, require_plugins
@@ -50,20 +48,6 @@ MAIN_METRICS_WITHOUT_LABELS = ("ap", "auroc", "ece_scaled_counts", "brier_scaled
 SMALL_METRICS = ("ap", "best_f1", "auroc")
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """What an evaluation holds, read once; those of earlier versions lack comparisons or runs."""
-
-    artifact: Artifact
-    groups: list[SummaryRow]
-    comparisons: list[Comparison]
-    runs: list[dict[str, Any]]
-
-    @property
-    def reference(self) -> str | None:
-        return cast(str | None, self.artifact.summary["reference"])
-
-
 def report(
     config: ReportConfig,
     evaluation_path: Path,
@@ -72,22 +56,24 @@ def report(
     sweeps: Sequence[Path] = (),
     priors: Sequence[Path] = (),
     if_exists: IfExists = "fail",
-) -> Artifact:
-    """Publish the tables (Markdown, CSV, LaTeX), figures (SVG, PNG), words and the page of an evaluation."""
-    evaluation = open_artifact(evaluation_path, "evaluation")
-    extras = [open_artifact(path, "sweep") for path in sweeps] + [open_artifact(path, "prior") for path in priors]
-    require_plugins(evaluation.manifest.config.get("plugins", {}), str(evaluation.path))
-    inputs = tuple(describe_input(each) for each in (evaluation, *extras))
-    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings(
-        {"metrics": evaluation.summary["metrics"]}
-    )
+) -> tuple[Artifact[ReportSummary], Evaluation]:
+    """Publish the tables (Markdown, CSV, LaTeX), figures (SVG, PNG), words and the page of an evaluation.
+
+    Returns what was published, and the evaluation that it is about.
+    """
+    source = open_artifact(evaluation_path, "evaluation")
+    require_plugins(source.manifest.plugins, str(source.path))
+    found = read_evaluation(source)
+    extras: list[Artifact[SweepSummary] | Artifact[PriorSummary]] = [open_artifact(path, "sweep") for path in sweeps]
+    extras += [open_artifact(path, "prior") for path in priors]
+    inputs = tuple(describe_input(each) for each in (source, *extras))
+    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings({"metrics": found.metrics})
     plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
     if kept := kept_output(out, plan, if_exists):
-        return kept
-    found = _read(evaluation)
+        return kept, found
     tables = _tables(found, config)
     drawn = {**_figures(found, config), **{name: images for name, images, _ in map(_carried, extras, _names(extras))}}
-    metrics = _metrics(evaluation, config)
+    metrics = _metrics(found, config)
     headline = verdict(found.groups, metrics[0], found.comparisons)
     setup, *leaders, tested = study_words(found.groups, metrics[0], found.comparisons)
     bound = [text for text in [upper_bound(found.groups, metrics[0])] if text]
@@ -104,7 +90,7 @@ def report(
         tables=list(shown.values()),
         figures=[*figures.values(), *(figure for _, _, figure in map(_carried, extras, _names(extras)))],
         runs=[_page_run(run) for run in found.runs],
-        lineage=_lineage([evaluation, *extras]),
+        lineage=_lineage(found.artifact, extras),
         version=__version__,
     )
     with publishing(out, plan, if_exists=if_exists) as staging:
@@ -120,66 +106,53 @@ def report(
         staging.add_bytes(PAGE, render_page(page))
         written = [f"{name}.{kind}" for name in tables for kind in ("md", "csv", "tex")]
         written += [f"{name}.{kind}" for name, images in drawn.items() for kind in images]
-        staging.summary = {"files": sorted([*written, "words.md", PAGE])}
-    return open_artifact(out)
-
-
-def _read(evaluation: Artifact) -> Evaluated:
-    def lines(name: str) -> list[dict[str, Any]]:
-        return read_json_lines(evaluation, name) if evaluation.has(name) else []
-
-    groups = json.loads(evaluation.file(SUMMARY).read_bytes())
-    return Evaluated(evaluation, groups, cast(list[Comparison], lines(COMPARISONS)), lines(RUNS))
+        staging.summary = ReportSummary(files=tuple(sorted([*written, "words.md", PAGE])))
+    return open_artifact(out, "report"), found
 
 
 # Tables --------------------------------------------------------------------------------------------
 
 
-def tables_of(evaluation: Artifact, config: ReportConfig) -> list[Table]:
+def tables_of(evaluation: Evaluation, config: ReportConfig) -> list[Table]:
     """The tables of a report, in its order."""
-    return [entry.table for entry in _tables(_read(evaluation), config).values()]
+    return [entry.table for entry in _tables(evaluation, config).values()]
 
 
-def overview_of(evaluation: Artifact, config: ReportConfig | None = None, *, wide: bool = False) -> Overview:
-    """The verdict with a table for the terminal; `wide`: with every column of the results table.
-
-    Without `config` it is about the metrics that the evaluation was asked for.
-    """
-    found = _read(evaluation)
-    config = config or ReportConfig(title="Test results", metrics=tuple(evaluation.manifest.config["metrics"]))
+def overview_of(evaluation: Evaluation, config: ReportConfig, *, wide: bool = False) -> Overview:
+    """The verdict with a table for the terminal; `wide`: with every column of the results table."""
     metrics = _metrics(evaluation, config, OVERVIEW_METRICS)
-    table = _results(found, config) if wide else overview_table(found.groups, metrics)
-    return Overview(verdict(found.groups, metrics[0], found.comparisons), upper_bound(found.groups, metrics[0]), table)
+    table = _results(evaluation, config) if wide else overview_table(evaluation.groups, metrics)
+    headline = verdict(evaluation.groups, metrics[0], evaluation.comparisons)
+    return Overview(headline, upper_bound(evaluation.groups, metrics[0]), table)
 
 
-def _metrics(evaluation: Artifact, config: ReportConfig, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-    present = evaluation.summary["metrics"]
-    wanted = default or default_columns()
-    chosen = config.metrics or tuple(name for name in wanted if name in present) or tuple(present)
+def _metrics(evaluation: Evaluation, config: ReportConfig, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    present, wanted = evaluation.metrics, default or default_columns()
+    chosen = config.metrics or tuple(name for name in wanted if name in present) or present
     for name in chosen:
         if name not in present:
             raise UsageError(
-                f"--metric {name}: not in the evaluation {evaluation.path}; {did_you_mean(name, present)}",
+                f"--metric {name}: not in the evaluation {evaluation.artifact.path}; {did_you_mean(name, present)}",
                 hint="Evaluate the runs again with this metric.",
             )
     return chosen
 
 
-def _results(found: Evaluated, config: ReportConfig) -> Table:
+def _results(found: Evaluation, config: ReportConfig) -> Table:
     return results_table(
         found.groups,
         title=config.title,
-        metrics=_metrics(found.artifact, config),
+        metrics=_metrics(found, config),
         reference=found.reference,
         comparisons=found.comparisons,
         notes=operating_words([operating_of(run) for run in found.runs]),
     )
 
 
-def _tables(found: Evaluated, config: ReportConfig) -> dict[str, PageTable]:
-    title, present = config.title, found.artifact.summary["metrics"]
+def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
+    title, present = config.title, found.metrics
     notes = operating_words([operating_of(run) for run in found.runs])
-    grid = "accuracy" if "accuracy" in present else _metrics(found.artifact, config)[0]
+    grid = "accuracy" if "accuracy" in present else _metrics(found, config)[0]
     made = {
         "results": ("Results", _results(found, config)),
         f"{grid}-grid": (
@@ -206,12 +179,12 @@ def _tables(found: Evaluated, config: ReportConfig) -> dict[str, PageTable]:
         made["small-comparison"] = ("Small comparison", results_table(found.groups, title=title, metrics=small))
     if config.compare == "paper":
         made["beside-the-paper"] = ("Beside the paper", beside_the_paper(found.groups, _ours(found), title=title))
-    if compared := comparison_table(found.comparisons, _metrics(found.artifact, config), title=title):
+    if compared := comparison_table(found.comparisons, _metrics(found, config), title=title):
         made[COMPARISON_TABLE] = (f"Compared with {found.reference}", compared)
     return {name: PageTable(name, heading, table) for name, (heading, table) in made.items()}
 
 
-def _ours(found: Evaluated) -> dict[tuple[Cell, Entry], Ours]:
+def _ours(found: Evaluation) -> dict[tuple[Cell, Entry], Ours]:
     """Gap (mean over runs) and encoder of every line of the evaluation."""
     members: dict[tuple[Cell, Entry], list[dict[str, Any]]] = {}
     for run in found.runs:
@@ -226,7 +199,7 @@ def _ours(found: Evaluated) -> dict[tuple[Cell, Entry], Ours]:
 # Words ---------------------------------------------------------------------------------------------
 
 
-def _words(found: Evaluated, metrics: Sequence[str]) -> dict[str, list[str]]:
+def _words(found: Evaluation, metrics: Sequence[str]) -> dict[str, list[str]]:
     """A paragraph per comparison: all cells together first, then cell by cell, metric after metric."""
     groups: dict[str, list[str]] = {}
     ours = [own for own in found.comparisons if own["metric"] in metrics]
@@ -268,17 +241,17 @@ CAPTIONS = {
 }
 
 
-def _figures(found: Evaluated, config: ReportConfig) -> dict[str, dict[str, bytes]]:
-    curves = [_curve(row) for row in read_json_lines(found.artifact, CURVES)]
+def _figures(found: Evaluation, config: ReportConfig) -> dict[str, dict[str, bytes]]:
+    curves = [_curve(row) for row in found.curves]
     return {
-        CHART: method_dots(found.groups, _metrics(found.artifact, config)[0]),
+        CHART: method_dots(found.groups, _metrics(found, config)[0]),
         "learning-curves": learning_curves(curves, title=config.title),
         "metrics-against-prior": metrics_against_prior(found.groups, title=config.title),
-        "reliability": reliability_diagrams(_diagrams(found.artifact), title=config.title),
+        "reliability": reliability_diagrams(_diagrams(found.reliability), title=config.title),
     }
 
 
-def _chart(found: Evaluated, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
+def _chart(found: Evaluation, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
     if not images:
         return None
     return PageFigure(CHART, f"All methods: {metric}", dots_caption(found.groups, metric), images["svg"])
@@ -289,13 +262,11 @@ def _page_figure(name: str, svg: bytes) -> PageFigure:
     return PageFigure(name, heading, caption, svg)
 
 
-def _diagrams(evaluation: Artifact) -> list[Diagram]:
+def _diagrams(rows: Sequence[dict[str, Any]]) -> list[Diagram]:
     """At the prior that scores are probabilities at; a test split without both classes cannot be reweighted to it."""
-    if not evaluation.has(RELIABILITY):
-        return []
     return [
         Diagram(_label(row), _group(row), row["scaling"], row["mass"], row["confidence"], row["frequency"])
-        for row in read_json_lines(evaluation, RELIABILITY)
+        for row in rows
         if row["weighting"] == "at prior"
     ]
 
@@ -326,39 +297,37 @@ def _names(artifacts: Sequence[Artifact]) -> list[str]:
     return [f"{kind}-{kinds[: index + 1].count(kind)}" for index, kind in enumerate(kinds)]
 
 
-def _carried(artifact: Artifact, name: str) -> tuple[str, dict[str, bytes], PageFigure]:
-    """The figure of a sweep or of an estimated prior, as it was drawn, and what is to be said about it."""
+def _carried(
+    artifact: Artifact[SweepSummary] | Artifact[PriorSummary], name: str
+) -> tuple[str, dict[str, bytes], PageFigure]:
+    """The figure of a sweep or of an estimated prior, as it was plotted, and what is to be said about it."""
     images = {kind: artifact.file(f"{artifact.kind}.{kind}").read_bytes() for kind in ("svg", "png")}
-    if artifact.kind == "prior":
-        estimate = json.loads(artifact.file(PRIOR).read_bytes())
-        interval = estimate["ci"]
-        sure = "without an interval" if interval is None else f"interval {interval[0]:.4f} to {interval[1]:.4f}"
+    said = artifact.summary
+    if isinstance(said, PriorSummary):
+        sure = "without an interval" if said.ci is None else f"interval {said.ci[0]:.4f} to {said.ci[1]:.4f}"
         caption = (
-            f"Class prior {estimate['prior']:.4f} by {estimate['estimator']}, {estimate['confidence']:.0%} {sure}: "
+            f"Class prior {said.prior:.4f} by {said.estimator}, {said.confidence:.0%} {sure}: "
             "densities of scores with the fitted mixture, the tail ratio, the bootstrap."
         )
-        return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], estimate["warnings"])
-    facts = artifact.summary
-    caption = (
-        f"Sweep of {facts['sweep']}: {facts['trained']} of {facts['cells']} trainings, judged by {facts['metric']}."
-    )
-    lines = [f"{window_words(window)}." for window in facts["windows"]]
-    return name, images, PageFigure(name, f"Sweep of {facts['sweep']}", caption, images["svg"], lines)
+        return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], said.warnings)
+    caption = f"Sweep of {said.sweep}: {said.trained} of {said.cells} trainings, judged by {said.metric}."
+    lines = [f"{window_words(window.to_json())}." for window in said.windows]
+    return name, images, PageFigure(name, f"Sweep of {said.sweep}", caption, images["svg"], lines)
 
 
 # Runs ----------------------------------------------------------------------------------------------
 
 
 def _page_run(run: dict[str, Any]) -> PageRun:
-    told = run["config"]["prior"]
+    told = run["trained_prior"]
     facts = {
         "method": _label(run),
         "model": f"{run['model']}, {run['parameters']:,} parameters",
         "epoch kept": f"{run['selected_epoch']} of {run['epochs']}",
         "mean rate ᾱ": f"{run['mean_rate']:.4f}",
         "prior π": f"{run['prior']:g}" + ("" if told == run["prior"] else f", told {told:.4f}"),
-        "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in operating_of(run).strata) or "not recorded",
-        "unlabeled": f"{run['task']['unlabeled']:,}" if run["task"] else "not recorded",
+        "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in operating_of(run).strata),
+        "unlabeled": f"{run['task']['unlabeled']:,}",
         "written by": f"ntmp {run['package_version']}",
     }
     lineage = {"this run": run["sha256"], **{entry["kind"]: entry["sha256"] for entry in run["inputs"]}}
@@ -366,8 +335,7 @@ def _page_run(run: dict[str, Any]) -> PageRun:
     return PageRun(run["run"], about, facts, run["config"], run["tuples_config"], lineage)
 
 
-def _lineage(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    evaluation, *extras = artifacts
+def _lineage(evaluation: Artifact, extras: Sequence[Artifact]) -> dict[str, str]:
     return {"evaluation": evaluation.sha256} | {
         name: extra.sha256 for name, extra in zip(_names(extras), extras, strict=True)
     }

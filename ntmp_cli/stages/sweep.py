@@ -8,10 +8,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
-from ntmp_cli.artifacts import Artifact, Plan, kept_output, open_artifact, refuse_overlap, sole_user
-from ntmp_cli.artifacts.layout import SWEEP_FOLDERS, TEST_LABELS
+from ntmp_cli.artifacts import (
+    Artifact,
+    Plan,
+    TuplesArtifact,
+    kept_output,
+    open_artifact,
+    refuse_overlap,
+    sole_user,
+)
+from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
 from ntmp_cli.artifacts.manifest import carries_manifest
+from ntmp_cli.artifacts.summaries import SweepSummary
 from ntmp_cli.config import (
     CountNoiseSweepConfig,
     GapSweepConfig,
@@ -69,7 +79,9 @@ class Sweep:
 
     plan: SweepPlan
     tally: Tally
-    results: Artifact
+    results: Artifact[SweepSummary]
+    points: list[dict[str, Any]]
+    """Per point of the sweep and metric: mean, spread and interval over seeds."""
 
 
 def resolve(config: SweepConfig, own_tuples: Path | None = None) -> SweepPlan:
@@ -90,9 +102,9 @@ def resolve(config: SweepConfig, own_tuples: Path | None = None) -> SweepPlan:
     return plan
 
 
-def _with_test_labels(path: Path) -> Artifact:
+def _with_test_labels(path: Path) -> TuplesArtifact:
     tuples = open_artifact(path, "tuples")
-    if not tuples.entries(TEST_LABELS):
+    if not tuples.summary.test_labels:
         raise ArtifactError(
             f"{path}: holds no test labels, so that no metric can be computed",
             hint="Import the tuples together with labelled test instances.",
@@ -111,9 +123,9 @@ def _estimate(config: PriorSweepConfig) -> float:
     return known
 
 
-def _mean_rate(config: SweepConfig, own: Artifact | None) -> float:
+def _mean_rate(config: SweepConfig, own: TuplesArtifact | None) -> float:
     if own is not None:
-        return float(own.summary["mean_rate"])
+        return own.summary.mean_rate
     return mean_rate([parse_spec(text) for text in build(MakeTuplesConfig, config.make_tuples, "make_tuples").tuples])
 
 
@@ -157,12 +169,14 @@ def finished_cells(plan: SweepPlan, place: Workplace) -> set[str]:
             current[cell.tuples_name] = cell.tuples is None or (
                 carries_manifest(path) and _fulfils(path, tuples_plan(cell.tuples, load(cell.tuples)))
             )
-        if current[cell.tuples_name] and _fulfils(place.cell(cell), _training_plan(cell, open_artifact(path))):
+        if not current[cell.tuples_name]:
+            continue
+        if _fulfils(place.cell(cell), _training_plan(cell, open_artifact(path, "tuples"))):
             finished.add(cell.name)
     return finished
 
 
-def _training_plan(cell: Cell, tuples: Artifact) -> Plan:
+def _training_plan(cell: Cell, tuples: TuplesArtifact) -> Plan:
     return training_plan(cell.training, tuples, resolve_prior(cell.training, tuples, None))
 
 
@@ -202,7 +216,7 @@ def run_sweep(
         raise failed_cells(tally, "no cell could be trained")
     failed = [failure.cell for failure in tally.failures]
     runs = {cell.name: open_artifact(place.cell(cell), "run") for cell in plan.cells if cell.name not in failed}
-    return Sweep(plan, tally, publish_results(plan, runs, failed, resources.threads, place.out / "results"))
+    return Sweep(plan, tally, *publish_results(plan, runs, failed, resources.threads, place.out / "results"))
 
 
 def _reads(plan: SweepPlan, place: Workplace) -> set[Path]:
@@ -231,7 +245,7 @@ def failed_cells(tally: Tally, what: str) -> FailedCellsError:
 def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: Callable[[], bool]) -> dict[str, Plan]:
     """Make the tuples that cells share, each once, and say what each cell will be; cells without tuples fail."""
     load = place.loader()
-    tuples: dict[str, Artifact | NtmpError] = {}
+    tuples: dict[str, TuplesArtifact | NtmpError] = {}
     plans = {}
     for cell in plan.cells:
         if stopping():
@@ -246,7 +260,9 @@ def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: C
     return plans
 
 
-def _tuples_of(cell: Cell, place: Workplace, load: Callable[[MakeTuplesConfig], LabelledData]) -> Artifact | NtmpError:
+def _tuples_of(
+    cell: Cell, place: Workplace, load: Callable[[MakeTuplesConfig], LabelledData]
+) -> TuplesArtifact | NtmpError:
     out = place.tuples(cell)
     if cell.tuples is None:
         return open_artifact(out, "tuples")

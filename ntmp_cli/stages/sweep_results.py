@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ntmp_cli.artifacts import Artifact, Plan, describe_input, kept_output, open_artifact, publishing
-from ntmp_cli.artifacts.jsonlines import json_lines
+from ntmp_cli.artifacts import Artifact, Plan, RunArtifact, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts.jsonlines import json_lines, read_json_rows
 from ntmp_cli.artifacts.layout import ROWS, SUMMARY
+from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
 from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.plugins import plugin_settings
@@ -41,9 +42,12 @@ class PointOfRun:
 
 
 def publish_results(
-    plan: SweepPlan, runs: Mapping[str, Artifact], failed: Sequence[str], threads: int, out: Path
-) -> Artifact:
-    """Score every run on its test labels, summarise over seeds, find the windows and draw them."""
+    plan: SweepPlan, runs: Mapping[str, RunArtifact], failed: Sequence[str], threads: int, out: Path
+) -> tuple[Artifact[SweepSummary], list[dict[str, Any]]]:
+    """Score every run on its test labels, summarise over seeds, find the windows and plot them.
+
+    Returns what was published, and its rows per point and metric.
+    """
     # Groups of settings may hold paths of this machine; the manifests of the runs say all that is in them.
     settings = plan.config.model_dump(mode="json", exclude={"make_tuples", "train", "runs", "vary"})
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
@@ -52,44 +56,43 @@ def publish_results(
     how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
     publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
     if kept := kept_output(out, publication, "refresh"):
-        return kept
+        return kept, read_json_rows(kept, SUMMARY)
     values = {name: run_metrics(run, metrics.names(), _deployment_prior(plan, run)) for name, run in runs.items()}
     rows = [row for cell in plan.cells if cell.name in runs for row in _rows(cell, runs[cell.name], values[cell.name])]
     points = list(_points(plan, values))
-    labels = {
-        run: run or next(runs[c.name].summary["method"] for c in plan.cells if c.name in runs) for run in plan.runs
-    }
+    labels = {run: run or next(runs[c.name].summary.method for c in plan.cells if c.name in runs) for run in plan.runs}
     windows = {run: found for run in plan.runs if (found := _window(plan, run, points)) is not None}
     with publishing(out, publication, if_exists="refresh") as staging:
         staging.add_bytes(ROWS, json_lines(rows), rows=len(rows))
         staging.add_bytes("rows.csv", table_csv(rows), rows=len(rows))
         summary = [entry for p in points for entry in _summary(p, labels)]
         staging.add_json(SUMMARY, summary, rows=len(summary))
-        facts = [_window_facts(plan, labels[run], window) for run, window in windows.items()]
-        staging.add_json(WINDOWS, facts, rows=len(facts))
+        said = tuple(_window_summary(plan, labels[run], window) for run, window in windows.items())
+        staging.add_json(WINDOWS, [window.to_json() for window in said], rows=len(said))
         for kind, image in _figure(plan, points, windows, labels, failed).items():
             staging.add_bytes(f"sweep.{kind}", image)
-        staging.summary = {
-            "sweep": plan.kind,
-            "complete": not failed,
-            "cells": len(plan.cells),
-            "trained": len(runs),
-            "failed": list(failed),
-            "left_out": left_out,
-            "metric": plan.config.metric,
-            "windows": facts,
-        }
-    return open_artifact(out)
+        staging.summary = SweepSummary(
+            sweep=plan.kind,
+            complete=not failed,
+            cells=len(plan.cells),
+            trained=len(runs),
+            failed=tuple(failed),
+            left_out=tuple(left_out),
+            metric=plan.config.metric,
+            windows=said,
+        )
+    return open_artifact(out, "sweep"), summary
 
 
-def _deployment_prior(plan: SweepPlan, run: Artifact) -> float:
+def _deployment_prior(plan: SweepPlan, run: RunArtifact) -> float:
     """The prior that the world has, not the one that a cell was made to believe."""
-    known = run.summary["unlabeled_prior"]
-    return float(known if known is not None else plan.prior or run.summary["prior"])
+    known = run.summary.unlabeled_prior
+    return known if known is not None else plan.prior or run.summary.prior
 
 
-def _rows(cell: Cell, run: Artifact, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
-    facts = {key: run.summary[key] for key in ("method", "dataset", "tuples", "prior")}
+def _rows(cell: Cell, run: RunArtifact, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
+    said = run.summary
+    facts = {"method": said.method, "dataset": said.dataset, "tuples": said.tuples, "prior": said.prior}
     for metric, value in values.items():
         where = {"cell": cell.name, "run": cell.run, **facts, **cell.position, "seed": cell.seed}
         yield {**where, "metric": metric, "value": value}
@@ -128,17 +131,17 @@ def _window(plan: SweepPlan, run: str, points: Sequence[PointOfRun]) -> Window |
     return Window(None, wide_points(judged, config.max_width), ()) if plan.kind == "gap" else None
 
 
-def _window_facts(plan: SweepPlan, label: str, window: Window) -> dict[str, Any]:
-    facts = {"run": label, "metric": plan.config.metric, "max_width": plan.config.max_width}
-    if plan.kind == "gap":
-        return {**facts, "critical_ci": window.critical_ci}
-    return {
-        **facts,
-        "tolerance": getattr(plan.config, "tolerance", None),
-        "window": None if window.interval is None else list(window.interval),
-        "critical_ci": window.critical_ci,
-        "critical_performance": window.critical_performance,
-    }
+def _window_summary(plan: SweepPlan, label: str, window: Window) -> WindowSummary:
+    common: dict[str, Any] = {"run": label, "metric": plan.config.metric, "max_width": plan.config.max_width}
+    if not isinstance(plan.config, PriorSweepConfig | CountNoiseSweepConfig):
+        return WindowSummary(**common, critical_ci=window.critical_ci)
+    return WindowSummary(
+        **common,
+        tolerance=plan.config.tolerance,
+        window=window.interval,
+        critical_ci=window.critical_ci,
+        critical_performance=window.critical_performance,
+    )
 
 
 # The figure ----------------------------------------------------------------------------------------

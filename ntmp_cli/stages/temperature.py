@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact
+from ntmp_cli.artifacts import RunArtifact
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
@@ -23,22 +23,22 @@ FEWEST_TUPLES = 50
 STEP = 0.05
 
 
-def tuple_shift(run: Artifact) -> float:
+def tuple_shift(run: RunArtifact) -> float:
     """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples (SPEC section 4)."""
-    return rate_shift(run.summary["trained_prior"], run.summary["tuple_rate"])
+    return rate_shift(run.summary.trained_prior, run.summary.tuple_rate)
 
 
-def counts_temperature(run: Artifact, scores: dict[str, NDArray[Any]], noise: float | None = None) -> Temperature:
+def counts_temperature(run: RunArtifact, scores: dict[str, NDArray[Any]], noise: float | None = None) -> Temperature:
     """T by the counts of the run's held-out tuples (SPEC section 8), wrong at the rate that the run was told of."""
     if "heldout_tuples" not in scores:
         return Temperature(math.nan, "no held-out data")
     inside = scores["heldout_tuples"].astype(np.float64)
     refuse_nan(inside)
-    noise = run.summary["count_noise"] if noise is None else noise
+    noise = run.summary.count_noise if noise is None else noise
     return temperature_by_counts(inside, scores["heldout_sizes"], scores["heldout_counts"], tuple_shift(run), noise)
 
 
-def usable_temperature(run: Artifact, noise: float | None = None) -> Temperature:
+def usable_temperature(run: RunArtifact, noise: float | None = None) -> Temperature:
     """The same, but T = 1 where held-out counts cannot tell; `fit` says why."""
     scores = read_all_scores(run)
     tuples = len(scores.get("heldout_sizes", ()))
@@ -48,7 +48,7 @@ def usable_temperature(run: Artifact, noise: float | None = None) -> Temperature
     return found if found.fit == "fitted" else Temperature(1.0, found.fit)
 
 
-def log_temperature_error(run: Artifact, found: Temperature, noise: float) -> float:
+def log_temperature_error(run: RunArtifact, found: Temperature, noise: float) -> float:
     """Standard error of log T, by the curvature of the likelihood of the held-out counts; 0 where T was not fitted."""
     if found.fit != "fitted":
         return 0.0

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save as save_safetensors
 
 from ntmp_cli.artifacts import (
-    Artifact,
     IfExists,
     Plan,
+    RunArtifact,
     Staging,
+    TuplesArtifact,
     content_sha256,
     describe_input,
     kept_output,
@@ -31,6 +32,8 @@ from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, 
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
+from ntmp_cli.artifacts.summary_parts import TaskSummary
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
@@ -71,7 +74,7 @@ def train(
     out: Path,
     options: TrainOptions = DEFAULT_OPTIONS,
     prior_from: Path | None = None,
-) -> Artifact:
+) -> RunArtifact:
     """Train on a tuples directory and publish a run directory.
 
     The prior is the config's, or else the one of the prior directory `prior_from`.
@@ -104,7 +107,7 @@ def train(
                 staging.summary = _summary(config, trained, tuples, source, prior)
             store.remove()
         processes.agree("published")
-    return open_artifact(out)
+    return open_artifact(out, "run")
 
 
 def _train(training: Training, store: CheckpointStore) -> Trained:
@@ -117,7 +120,7 @@ def _train(training: Training, store: CheckpointStore) -> Trained:
             raise store.unusable(error.message) from None
 
 
-def resolve_prior(config: TrainConfig, tuples: Artifact, prior_from: Path | None) -> Prior:
+def resolve_prior(config: TrainConfig, tuples: TuplesArtifact, prior_from: Path | None) -> Prior:
     """The config's prior, else the estimated one; an estimate that is given in vain is mentioned."""
     estimate = None if prior_from is None else estimated_prior(prior_from, tuples)
     if config.prior is None and estimate is not None:
@@ -127,7 +130,7 @@ def resolve_prior(config: TrainConfig, tuples: Artifact, prior_from: Path | None
     return Prior(config.known_prior(), "given")
 
 
-def training_plan(config: TrainConfig, tuples: Artifact, prior: Prior) -> Plan:
+def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
     inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
     settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
@@ -153,11 +156,11 @@ def _report_checkpoint(store: CheckpointStore, resume: Resume, out: Path) -> Non
 
 
 def _source(
-    config: TrainConfig, method: Method, tuples: Artifact, folder: Path, environment: Environment
+    config: TrainConfig, method: Method, tuples: TuplesArtifact, folder: Path, environment: Environment
 ) -> StoredTuples:
     """What is trained on: the tuples as they are, or their features."""
     encoder, processes = method.encoder or config.encoder, environment.processes
-    source = tuples
+    source: TuplesArtifact = tuples
     if encoder is not None:
         source = processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, environment.device))
     stored = StoredTuples(source)
@@ -166,7 +169,7 @@ def _source(
     return stored
 
 
-def _write(staging: Staging, trained: Trained, tuples: Artifact, source: StoredTuples) -> None:
+def _write(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples) -> None:
     staging.add_bytes(WEIGHTS, save_safetensors(trained.outcome.weights))
     if source.artifact is not tuples:
         staging.carry(source.artifact, ENCODER_WEIGHTS)
@@ -211,9 +214,9 @@ def _write_history(staging: Staging, outcome: Outcome) -> None:
     staging.add_unhashed(TIMING, json_lines(timing))
 
 
-def _warn_of_other_prior(prior: Prior, tuples: Artifact) -> None:
+def _warn_of_other_prior(prior: Prior, tuples: TuplesArtifact) -> None:
     """A wrong prior biases the risk; simulated tuples know theirs."""
-    known = tuples.summary.get("prior")
+    known = tuples.summary.prior
     if prior.source == "given" and known is not None and abs(known - prior.value) > 0.005:
         log.warning("--prior %g differs from the unlabeled pool's own prior %.4g", prior.value, known)
 
@@ -237,39 +240,38 @@ def _warn_of_unused(config: TrainConfig, method: Method) -> None:
 
 
 def _summary(
-    config: TrainConfig, trained: Trained, tuples: Artifact, source: StoredTuples, prior: Prior
-) -> dict[str, Any]:
-    info, task, outcome = tuples.summary, source.task, trained.outcome
+    config: TrainConfig, trained: Trained, tuples: TuplesArtifact, source: StoredTuples, prior: Prior
+) -> RunSummary:
+    info, features, task, outcome = tuples.summary, source.artifact.summary, source.task, trained.outcome
     selected = outcome.records[outcome.selected_epoch - 1].fields
-    single = task.strata[0] if len(task.strata) == 1 else (None, None)
-    known = info["prior"]
-    return {
-        "method": trained.method.label(config),
-        "is_oracle": trained.method.is_oracle,
-        "dataset": info["dataset"],
-        "tuples": info.get("spec") or "+".join(tuples.manifest.config["tuples"]),
-        "n": single[0],
-        "m": single[1],
-        "task": {"strata": [list(stratum) for stratum in task.strata], "unlabeled": task.unlabeled},
-        "mean_rate": info["mean_rate"],
+    n, m = task.strata[0][:2] if len(task.strata) == 1 else (None, None)
+    return RunSummary(
+        method=trained.method.label(config),
+        is_oracle=trained.method.is_oracle,
+        dataset=info.dataset,
+        tuples=info.spec,
+        n=n,
+        m=m,
+        task=TaskSummary(strata=tuple(task.strata), unlabeled=task.unlabeled),
+        mean_rate=info.mean_rate,
         # Results are compared at the prior that the pool has, whatever was estimated for it.
-        "prior": known if prior.source == "estimated" and known is not None else prior.value,
-        "trained_prior": prior.value,
-        "prior_source": prior.source,
-        "tuple_rate": task.rate,
-        "unlabeled_prior": known,
-        "count_noise": getattr(config.settings, "count_noise", 0.0),
-        "tuples_seed": tuples.manifest.seed,
-        "tuples_config": tuples.manifest.config,
-        "tuples_content": content_sha256(tuples),
-        "model": trained.method.model_name(),
-        "encoder": source.artifact.summary.get("encoder"),
-        "parameters": sum(p.numel() for p in trained.scorer.parameters()),
-        "instance": info["instance"],
-        "features": source.artifact.summary["instance"],
-        "epochs": len(outcome.records),
-        "selected_epoch": outcome.selected_epoch,
-        "batch_size": trained.batch_size,
-        "loss": selected["loss"],
-        "heldout_risk": selected["heldout_risk"],
-    }
+        prior=info.prior if prior.source == "estimated" and info.prior is not None else prior.value,
+        trained_prior=prior.value,
+        prior_source=prior.source,
+        tuple_rate=task.rate,
+        unlabeled_prior=info.prior,
+        count_noise=getattr(config.settings, "count_noise", 0.0),
+        tuples_seed=tuples.manifest.seed,
+        tuples_config=tuples.manifest.config,
+        tuples_content=content_sha256(tuples),
+        model=trained.method.model_name(),
+        encoder=features.encoder if isinstance(features, FeaturesSummary) else None,
+        parameters=sum(p.numel() for p in trained.scorer.parameters()),
+        instance=info.instance,
+        features=features.instance,
+        epochs=len(outcome.records),
+        selected_epoch=outcome.selected_epoch,
+        batch_size=trained.batch_size,
+        loss=selected["loss"],
+        heldout_risk=selected["heldout_risk"],
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_artifacts import as_report
 
 from ntmp_cli.artifacts import Artifact, IfExists, Plan, open_artifact, publishing
 
@@ -18,7 +19,7 @@ Edit = Callable[[Path, Callable[[dict[str, Any]], object]], None]
 
 def _plan(**settings: Any) -> Plan:
     lineage = {"kind": "run", "sha256": "0" * 64}
-    return Plan("evaluation", {"reference": None, "metrics": ["ap"], **settings}, None, (lineage,))
+    return Plan("report", {"reference": None, "metrics": ["ap"], **settings}, None, (lineage,))
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def plan() -> Callable[..., Plan]:
 
 @pytest.fixture
 def put() -> Put:
-    """Publish a small evaluation whose only file holds `content`."""
+    """Publish a small report whose only file holds `content`."""
 
     def put(out: Path, content: bytes = b"one\n", *, if_exists: IfExists = "fail", **settings: Any) -> Artifact:
         with publishing(out, _plan(**settings), if_exists=if_exists) as staging:
             staging.add_bytes("deep/rows.txt", content, rows=1)
-            staging.summary = {"runs": 1}
+            as_report(staging)
         return open_artifact(out)
 
     return put

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
+from small_artifacts import as_report
 
 from ntmp_cli import __version__
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact, publishing
 from ntmp_cli.artifacts.manifest import FileEntry, Manifest, carries_manifest
+from ntmp_cli.artifacts.summaries import ReportSummary
+from ntmp_cli.artifacts.summary_parts import Summary
 from ntmp_cli.errors import ArtifactError
 
 
@@ -29,14 +33,14 @@ def test_manifest_says_what_where_from_and_the_hash_of_every_file(made):
         "format": "ntmp",
         "format_version": 1,
         "package_version": __version__,
-        "kind": "evaluation",
+        "kind": "report",
         "config": {"reference": None, "metrics": ["ap"]},
         "seed": None,
         "inputs": [{"kind": "run", "sha256": "0" * 64}],
         "files": [
             {"path": "deep/rows.txt", "bytes": 6, "sha256": hashlib.sha256(b"three\n").hexdigest(), "rows": 1},
         ],
-        "summary": {"runs": 1},
+        "summary": {"files": ["deep/rows.txt"]},
         "unhashed": [],
     }
 
@@ -83,6 +87,16 @@ GOLDEN = b"""{
 """
 
 
+class Numbers(Summary):
+    """Numbers whose spelling could change."""
+
+    large: int
+    small: float = Field(alias="1e-07")
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+
 def test_the_bytes_of_a_manifest_never_change():
     files = (FileEntry("deep/rows.txt", 6, "f0f8ecd7ec5f02b09b3e1ee0cd6fbc2bb9e2ae5d4ed0e1a5d1d1f3f7b7c5a000", 1),)
     manifest = Manifest(
@@ -91,7 +105,7 @@ def test_the_bytes_of_a_manifest_never_change():
         seed=7,
         inputs=({"sha256": "00", "kind": "tuples"},),
         files=files,
-        summary={"large": 12345678901234567890, "1e-07": 1e-7},
+        summary=Numbers(**{"large": 12345678901234567890, "1e-07": 1e-7}),
         unhashed=("timing.jsonl",),
         package_version="0.0.0",
     )
@@ -100,7 +114,7 @@ def test_the_bytes_of_a_manifest_never_change():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_manifest_without_a_spelling_in_json_is_not_written(value):
-    manifest = Manifest("run", {}, None, (), (), {"nll": value})
+    manifest = Manifest("report", {"lr": value}, None, (), (), ReportSummary(files=("a.txt",)))
     with pytest.raises(ValueError, match="not JSON compliant"):
         manifest.to_bytes()
 
@@ -175,6 +189,10 @@ def listing(name: Any) -> Callable[[Path, Any], None]:
     return lambda path, edit: edit(path, lambda document: document["files"].append(entry))
 
 
+def changing_the_file(**fields: Any) -> Callable[[Path, Any], None]:
+    return lambda path, edit: edit(path, lambda document: document["files"][0].update(fields))
+
+
 WRONG_FIELDS = "manifest.json: damaged: fields are missing, unknown or of the wrong type"
 
 DAMAGES = [
@@ -205,6 +223,16 @@ DAMAGES = [
     (changing(inputs=["run"]), WRONG_FIELDS),
     (changing(inputs=[{"kind": "run", "sha256": "0" * 64}, "run"]), WRONG_FIELDS),
     (changing(unhashed=["timing.jsonl", 7]), WRONG_FIELDS),
+    (changing(inputs=[{"kind": "run"}]), WRONG_FIELDS),
+    (changing(inputs=[{"kind": "run", "sha256": 7}]), WRONG_FIELDS),
+    (changing(seed=-1), WRONG_FIELDS),
+    (changing(seed="0"), WRONG_FIELDS),
+    (changing(config={"lr": float("nan")}), WRONG_FIELDS),
+    (changing_the_file(rows=-1), WRONG_FIELDS),
+    (changing_the_file(rows=True), WRONG_FIELDS),
+    (changing_the_file(bytes=6.0), WRONG_FIELDS),
+    (changing_the_file(sha256=None), WRONG_FIELDS),
+    (listing("deep/rows.txt"), WRONG_FIELDS),
     (listing(7), WRONG_FIELDS),
     (listing("../evil"), "manifest.json: foreign: lists a file outside its directory: ../evil"),
     (listing("deep/../../evil"), "manifest.json: foreign: lists a file outside its directory: deep/../../evil"),
@@ -238,7 +266,7 @@ def test_wrong_kind_is_refused_with_the_command_that_writes_the_right_one(made):
     with pytest.raises(ArtifactError) as caught:
         open_artifact(made, "run")
     assert caught.value.exit_code == 3
-    assert caught.value.message == f"{made}: expected kind 'run', found 'evaluation'"
+    assert caught.value.message == f"{made}: expected kind 'run', found 'report'"
     assert caught.value.hint == "Pass the directory written by `ntmp train`."
 
 
@@ -247,7 +275,7 @@ def test_using_a_damaged_file_is_refused_even_without_inspection(made):
     artifact = open_artifact(made)
     with pytest.raises(ArtifactError, match="do not match the recorded hash") as caught:
         artifact.file("deep/rows.txt")
-    assert caught.value.hint == "Make the directory again with `ntmp evaluate`, or restore it from a copy."
+    assert caught.value.hint == "Make the directory again with `ntmp report`, or restore it from a copy."
 
 
 def test_using_a_file_that_the_manifest_does_not_list_is_refused(made):
@@ -261,6 +289,7 @@ def test_unhashed_files_belong_to_the_artifact_but_may_differ(tmp_path, plan):
     with publishing(out, plan()) as staging:
         staging.add_bytes("rows.txt", b"x")
         staging.add_unhashed("timing.jsonl", b"0.1\n")
+        as_report(staging)
     (out / "timing.jsonl").write_bytes(b"0.2\n")
     open_artifact(out).verify()
 

@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from small_artifacts import as_report
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, kept_output, open_artifact, publish, publishing
+from ntmp_cli.artifacts.summaries import DesignSummary, ReportSummary
 from ntmp_cli.errors import ArtifactError, UsageError
 
 IF_EXISTS = ["fail", "skip", "overwrite", "refresh"]
@@ -37,6 +39,7 @@ def stage(out: Path, plan, meanwhile: Callable[[Staging], object], if_exists: If
     """A stage that has written all its files when `meanwhile` happens."""
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes("deep/rows.txt", b"new\n")
+        as_report(staging)
         meanwhile(staging)
 
 
@@ -54,6 +57,7 @@ def test_nothing_is_visible_before_success(tmp_path, plan):
     out = tmp_path / "eval"
     with publishing(out, plan()) as staging:
         staging.add_bytes("a.txt", b"a")
+        as_report(staging)
         assert not out.exists()
         assert all(name.startswith(".eval.partial-") for name in names(tmp_path))
     assert tree(out).keys() == {"a.txt", "manifest.json"}
@@ -73,6 +77,7 @@ def test_the_manifest_is_written_after_every_other_file(tmp_path, plan, monkeypa
     with publishing(tmp_path / "eval", plan()) as staging:
         staging.add_bytes("a.txt", b"a")
         staging.add_bytes("b/c.txt", b"c")
+        as_report(staging)
     assert seen == [{"a.txt", "b", "b/c.txt"}]
 
 
@@ -105,6 +110,25 @@ def test_an_unknown_kind_is_a_bug_of_ours_and_writes_nothing(tmp_path):
         publishing(tmp_path / "out", publish.Plan("cake", {})),
     ):
         pass
+    assert names(tmp_path) == []
+
+
+DESIGN = DesignSummary(source="x", unbiased_risk=True, count_likelihood=True, gap=0.1, changes=())
+
+
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [
+        (None, "a stage of kind 'report' must say its summary"),
+        (DESIGN, "a stage of kind 'report' must say its summary"),
+        (ReportSummary(files=("b.txt",)), "files: differ from the files that the manifest lists"),
+    ],
+)
+def test_a_summary_that_no_reader_would_accept_is_an_internal_error_and_publishes_nothing(
+    summary, message, tmp_path, plan
+):
+    with pytest.raises(ValueError, match=message):
+        stage(tmp_path / "out", plan(), lambda staging: setattr(staging, "summary", summary))
     assert names(tmp_path) == []
 
 
@@ -181,8 +205,8 @@ def test_a_file_in_the_place_of_the_output_is_never_replaced(if_exists, tmp_path
     out.write_bytes(b"precious")
     with pytest.raises(UsageError, match="exists and was not written by ntmp"):
         kept_output(out, plan(), if_exists)
-    with pytest.raises(ArtifactError, match="nothing was replaced"), publishing(out, plan(), if_exists=if_exists):
-        pass
+    with pytest.raises(ArtifactError, match="nothing was replaced"):
+        stage(out, plan(), lambda staging: None, if_exists)
     assert out.read_bytes() == b"precious"
     assert names(tmp_path) == ["out"]
 
@@ -223,15 +247,15 @@ def test_skip_names_the_setting_that_changed(tmp_path, plan, put):
 
 def test_skip_says_that_inputs_changed(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
-    other = publish.Plan("evaluation", plan().config, None, ({"kind": "run", "sha256": "1" * 64},))
+    other = publish.Plan("report", plan().config, None, ({"kind": "run", "sha256": "1" * 64},))
     with pytest.raises(UsageError, match=r"from other inputs or settings \(its inputs differ\)"):
         kept_output(out, other, "skip")
 
 
 def test_skip_says_that_the_kind_differs(tmp_path, put):
     out = put(tmp_path / "eval").path
-    with pytest.raises(UsageError, match=r"\(it is of kind 'evaluation'\)"):
-        kept_output(out, publish.Plan("report", {}), "skip")
+    with pytest.raises(UsageError, match=r"\(it is of kind 'report'\)"):
+        kept_output(out, publish.Plan("evaluation", {}), "skip")
 
 
 def test_skip_does_not_trust_another_version_of_the_package(tmp_path, plan, put, edit):
@@ -257,6 +281,7 @@ def test_overwrite_replaces_all_of_the_old_artifact(tmp_path, plan, put):
     assert kept_output(out, plan(), "overwrite") is None
     with publishing(out, plan(), if_exists="overwrite") as staging:
         staging.add_bytes("other.txt", b"new\n")
+        as_report(staging)
     assert tree(out).keys() == {"other.txt", "manifest.json"}
     assert names(tmp_path) == ["eval"]
 
@@ -421,6 +446,7 @@ def test_of_many_stages_at_once_exactly_one_wins(tmp_path, plan):
         try:
             with publishing(out, plan()) as staging:
                 staging.add_bytes("rows.txt", f"{number}\n".encode())
+                as_report(staging)
                 barrier.wait(timeout=60)
             outcomes.append(number)
         except ArtifactError as error:
@@ -443,6 +469,7 @@ def test_of_two_overwriting_stages_the_last_one_stays_whole(tmp_path, plan, put)
     out = put(tmp_path / "eval", b"old\n").path
     with publishing(out, plan(), if_exists="overwrite") as slow:
         slow.add_bytes("deep/rows.txt", b"slow\n")
+        as_report(slow)
         put(out, b"fast\n", if_exists="overwrite")
     open_artifact(out).verify()
     assert (out / "deep/rows.txt").read_bytes() == b"slow\n"
@@ -481,6 +508,7 @@ def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeyp
     monkeypatch.setattr(publish.fcntl, "flock", refuse)
     with publish.publishing(tmp_path / "out", Plan("report", {})) as staging:
         staging.add_bytes("a.txt", b"a")
+        as_report(staging)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     with publish.sole_user(tmp_path / "out") as mine:
         assert mine

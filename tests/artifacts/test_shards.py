@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_artifacts import as_report, tuples_summary
 
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import Artifact, Plan, open_artifact, publishing
@@ -44,6 +45,7 @@ def store(out: Path, blocks: list[TupleBlock], shard_size: int) -> Artifact:
         write_tuple_shards(staging, "train", iter(blocks), shard_size=shard_size, scale=4.0)
         first = blocks[0].instances
         write_instances(staging, POOL, iter([first[:2], first[2:]]), len(first), scale=4.0)
+        staging.summary = tuples_summary(blocks, len(first), 4.0)
     return open_artifact(out)
 
 
@@ -153,6 +155,12 @@ def forget_the_counts(file: h5py.File) -> None:
     del file["counts"]
 
 
+def halve(file: h5py.File) -> None:
+    """A shard in good order, but without its second tuple."""
+    for name, rows in (("instances", 3), ("offsets", 2), ("counts", 1)):
+        replacing(name, file[name][:rows])(file)
+
+
 LINK = "'instances' is a link to elsewhere, which is refused"
 OUTSIDE = "'instances' is not data stored in this file"
 BOUNDARIES = "tuple boundaries do not fit the instances"
@@ -188,6 +196,15 @@ TAMPERINGS = [
     (replacing("counts", [[1, 2], [1, 2]]), BOUNDARIES),
     (replacing("counts", [np.nan, 1.0]), BOUNDARIES),
     (replacing("instances", 6), BOUNDARIES),
+    (halve, "has 1 rows, but the manifest says 2"),
+    (
+        replacing("instances", np.zeros((6, 3), np.float32)),
+        "instances of shape (3,) float32, but the manifest says (2,) float32",
+    ),
+    (
+        replacing("instances", np.zeros((6, 2), np.uint8)),
+        "instances of shape (2,) uint8, but the manifest says (2,) float32",
+    ),
 ]
 
 
@@ -233,6 +250,24 @@ def test_unlabeled_instances_that_are_not_finite_are_named(bad, tuples_dir, reha
         assert caught.value.hint == "Make the tuples again from finite data."
 
 
+def test_a_pool_of_other_length_than_the_manifest_says_is_refused(tuples_dir, rehash):
+    with h5py.File(tuples_dir / POOL, "r+") as file:
+        replacing("instances", file["instances"][:4])(file)
+    rehash(tuples_dir)
+    artifact = open_artifact(tuples_dir)
+    for read in (lambda: read_instances(artifact, POOL), lambda: read_instance_range(artifact, POOL, 0, 2)):
+        with pytest.raises(ArtifactError, match="has 4 rows, but the manifest says 6"):
+            read()
+
+
+def test_a_range_of_a_shard_of_other_length_is_refused(tuples_dir, rehash):
+    with h5py.File(tuples_dir / SHARD, "r+") as file:
+        halve(file)
+    rehash(tuples_dir)
+    with pytest.raises(ArtifactError, match="has 1 rows, but the manifest says 2"):
+        read_tuple_shard(open_artifact(tuples_dir, "tuples"), SHARD, 0, 1)
+
+
 def test_a_pool_is_not_taken_for_a_shard_of_tuples(tuples_dir):
     with pytest.raises(ArtifactError, match="expected an HDF5 file of 'tuples', found 'instances'"):
         read_tuple_shard(open_artifact(tuples_dir), POOL)
@@ -257,9 +292,11 @@ def test_inspect_finds_a_damaged_shard(tuples_dir, capsys):
 
 def test_the_oracle_appends_block_by_block(tmp_path):
     labels = np.arange(10_000) % 3 == 0
-    with publishing(tmp_path / "t", Plan("tuples", {})) as staging, writing_oracle(staging, "oracle/x.h5") as oracle:
-        for part in np.split(labels, [1, 4096, 4097]):
-            oracle.append(labels=part, source=part.astype(np.int32))
+    with publishing(tmp_path / "t", Plan("report", {})) as staging:
+        with writing_oracle(staging, "oracle/x.h5") as oracle:
+            for part in np.split(labels, [1, 4096, 4097]):
+                oracle.append(labels=part, source=part.astype(np.int32))
+        as_report(staging)
     read = read_oracle(open_artifact(tmp_path / "t"), "oracle/x.h5")
     assert read.keys() == {"labels", "source"}
     np.testing.assert_array_equal(read["labels"], labels)
@@ -268,8 +305,9 @@ def test_the_oracle_appends_block_by_block(tmp_path):
 
 def test_scores_come_back_by_name(tmp_path):
     arrays = {"test": np.array([0.5, -1.0], np.float32), "trace_epochs": np.array([1]), "trace": np.zeros((1, 2))}
-    with publishing(tmp_path / "r", Plan("run", {})) as staging:
+    with publishing(tmp_path / "r", Plan("report", {})) as staging:
         write_scores(staging, arrays)
+        as_report(staging)
     artifact = open_artifact(tmp_path / "r")
     trace, test = read_scores(artifact, "trace", "test")
     np.testing.assert_array_equal(test, arrays["test"])

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from small_artifacts import write_report
 
 from ntmp_cli.artifacts import Plan, hdf5, open_artifact, publishing
 from ntmp_cli.artifacts.tables import writing_table
@@ -192,7 +193,7 @@ def test_a_manifest_that_does_not_fit_publishes_nothing_and_keeps_the_old(put, t
         pytest.raises(OutputError),
         publishing(tmp_path / "out", Plan("report", {}), if_exists="overwrite") as staging,
     ):
-        staging.add_bytes("a.txt", b"small")
+        write_report(staging, "a.txt", b"small")
     assert open_artifact(tmp_path / "out").sha256 == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

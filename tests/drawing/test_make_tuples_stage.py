@@ -22,6 +22,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
+from ntmp_cli.artifacts.summary_parts import Sizes
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
 from ntmp_cli.errors import UsageError
@@ -56,7 +57,7 @@ class Made:
 
     @property
     def splits(self) -> list[str]:
-        return list(self.artifact.summary["tuples"])
+        return [split for split, _ in self.artifact.summary.tuples.items()]
 
     def oracle(self, split: str, what: str) -> dict[str, NDArray[Any]]:
         return read_oracle(self.artifact, f"oracle/{split}-{what}.h5")
@@ -95,7 +96,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_every_tuple_holds_exactly_its_true_count_and_no_instance_twice(made: Made) -> None:
     for split in made.splits:
         block, oracle = all_tuples(made.artifact, split), made.oracle(split, "tuples")
-        assert len(oracle["true_counts"]) == len(block.counts) == made.artifact.summary["tuples"][split]
+        assert len(oracle["true_counts"]) == len(block.counts) == getattr(made.artifact.summary.tuples, split)
         for t, (start, stop) in enumerate(zip(block.offsets[:-1], block.offsets[1:], strict=True)):
             members = oracle["source"][start:stop]
             assert len(set(members.tolist())) == stop - start
@@ -141,17 +142,17 @@ def test_the_summary_counts_strata_rates_and_gap_as_brute_force_does(made: Made)
         expected = [
             {"n": n, "m": m, "rate": m / n, "tuples": k, "instances": n * k} for (n, m), k in sorted(strata.items())
         ]
-        assert summary["strata"][split] == expected
-        assert summary["instances"][split] == len(block.instances)
-        assert summary["unlabeled"][split] == len(all_unlabeled(made.artifact, split))
+        assert [row.to_json() for row in getattr(summary.strata, split)] == expected
+        assert getattr(summary.instances, split) == len(block.instances)
+        assert getattr(summary.unlabeled, split) == len(all_unlabeled(made.artifact, split))
     block = all_tuples(made.artifact, "train")
     sizes = np.diff(block.offsets)
     prior = made.oracle("train", "unlabeled")["labels"].mean()
-    assert summary["prior"] == pytest.approx(prior, abs=1e-15)
-    assert summary["mean_rate"] == pytest.approx(np.mean(block.counts / sizes), rel=1e-12)
+    assert summary.prior == pytest.approx(prior, abs=1e-15)
+    assert summary.mean_rate == pytest.approx(np.mean(block.counts / sizes), rel=1e-12)
     # The gap is the standard deviation of the group's rate over all instances, tuples and U together.
-    rates = np.concatenate([np.repeat(block.counts / sizes, sizes), np.full(summary["unlabeled"]["train"], prior)])
-    assert summary["effective_gap"] == pytest.approx(rates.std(), rel=1e-10)
+    rates = np.concatenate([np.repeat(block.counts / sizes, sizes), np.full(summary.unlabeled.train, prior)])
+    assert summary.effective_gap == pytest.approx(rates.std(), rel=1e-10)
 
 
 def test_the_reuse_factor_is_the_mean_use_of_each_class_pool(made: Made) -> None:
@@ -159,12 +160,12 @@ def test_the_reuse_factor_is_the_mean_use_of_each_class_pool(made: Made) -> None
     labels = made.oracle("train", "tuples")["labels"]
     used = {name: set(indices.tolist()) for name, indices in made.sources().items()}
     in_part = len(made.positive) * config["tuple_share"] * (1 - config["heldout_share"])
-    reuse = made.artifact.summary["reuse"]
+    reuse = made.artifact.summary.reuse
     pools = {}
     for name, kind in (("positive", True), ("negative", False)):
         drawn = np.count_nonzero(labels == kind)
-        pools[name] = drawn / reuse[name]
-        if reuse[name] >= 1:
+        pools[name] = drawn / getattr(reuse, name)
+        if getattr(reuse, name) >= 1:
             # A pool that is used up has been seen entirely.
             seen = sum(made.positive[i] == kind for i in used["train-tuples"])
             assert pools[name] == pytest.approx(seen, rel=1e-3)
@@ -194,7 +195,7 @@ def test_recorded_counts_differ_from_the_truth_only_at_the_noise_rate(made: Made
             assert off.max() == 0
         else:
             assert stats.binomtest(int(off.sum()), len(off), noise).pvalue > 1e-3
-            assert made.artifact.summary["count_noise"] == noise
+            assert made.artifact.summary.count_noise == noise
 
 
 def test_without_a_heldout_share_nothing_is_held_out(made: Made) -> None:
@@ -207,13 +208,13 @@ def test_by_default_tuples_have_as_many_instances_as_the_training_split(
     tmp_path: Path, specs: tuple[str, ...], mean: float
 ) -> None:
     artifact = make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, tuples=specs), tmp_path / "out")
-    assert artifact.summary["tuples"] == {"train": round(900 / mean), "heldout": round(900 / mean * 0.1)}
-    assert artifact.summary["instances"]["train"] == pytest.approx(900, rel=0.1)
+    assert artifact.summary.tuples == Sizes(train=round(900 / mean), heldout=round(900 / mean * 0.1))
+    assert artifact.summary.instances.train == pytest.approx(900, rel=0.1)
 
 
 def contents(artifact: Artifact) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
-    for split in artifact.summary["tuples"]:
+    for split, _ in artifact.summary.tuples.items():
         block = all_tuples(artifact, split)
         arrays |= {f"{split}-{key}": getattr(block, key) for key in ("instances", "offsets", "counts")}
         arrays[f"{split}-u"] = all_unlabeled(artifact, split)
@@ -301,7 +302,7 @@ def test_a_prior_at_the_only_tuple_rate_is_warned_about(
 ) -> None:
     config = MakeTuplesConfig(dataset=GAUSSIANS, tuples=specs, prior=prior, unlabeled_size=100)
     artifact = make_tuples(config, tmp_path / "out")
-    assert artifact.summary["warnings"] == listener.texts == [expected]
+    assert list(artifact.summary.warnings) == listener.texts == [expected]
 
 
 @pytest.mark.parametrize("specs", [("3:1",), ("2:1", "3:1"), ("2:~0.5",), ("4:1-3",)])
@@ -309,8 +310,8 @@ def test_tuples_that_identify_the_risk_raise_no_warning(
     tmp_path: Path, listener: Listener, specs: tuple[str, ...]
 ) -> None:
     artifact = make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, tuples=specs, prior=0.5), tmp_path / "out")
-    assert artifact.summary["warnings"] == listener.texts == []
-    assert artifact.summary["effective_gap"] > 0.05
+    assert list(artifact.summary.warnings) == listener.texts == []
+    assert artifact.summary.effective_gap > 0.05
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_margins_are_never_mirrored(tmp_path: Path, specs: tuple[str, ...], prio
     run = train(config, tmp_path / "tuples", tmp_path / "run", CPU)
     (scores,) = read_scores(run, "test")
     assert roc_auc_score(read_test_labels(run), scores) > 0.9
-    assert run.summary["model"] == "attention"
+    assert run.summary.model == "attention"
 
 
 def test_bags_that_are_all_alike_are_refused(tmp_path: Path) -> None:

@@ -219,4 +219,4 @@ def test_well_separated_classes_are_found_end_to_end(tmp_path: Path, name: str) 
     (record,) = read_json_lines(run, HISTORY)
     assert record["algorithm"] == "kmeans"
     assert record["share_unlabeled"] == pytest.approx(0.4, abs=0.05)
-    assert run.summary["model"] == "linear"
+    assert run.summary.model == "linear"

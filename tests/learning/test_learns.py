@@ -113,7 +113,7 @@ MIXED = {"dataset": GAUSSIANS, "tuples": ("3:1", "3:2"), "prior": 0.5}
 
 def test_pooled_mixing_is_refused_where_the_mean_rate_is_the_prior(tmp_path: Path) -> None:
     tuples = make_tuples(MakeTuplesConfig(**MIXED), tmp_path / "tuples")
-    rate = tuples.summary["mean_rate"]
+    rate = tuples.summary.mean_rate
     assert rate == pytest.approx(0.5, abs=0.02)
     with pytest.raises(NotIdentifiableError) as error:
         train(TrainConfig(prior=rate, mixing="pooled"), tmp_path / "tuples", tmp_path / "run", CPU)

@@ -51,7 +51,7 @@ def shifted(tmp_path_factory) -> Path:
 
 
 def test_a_mixture_whose_mean_rate_is_the_prior_trains_stratified_or_in_sided_batches_only(mixed, tmp_path) -> None:
-    rate = open_artifact(mixed).summary["mean_rate"]
+    rate = open_artifact(mixed).summary.mean_rate
     assert rate == pytest.approx(0.5, abs=0.02)
     with pytest.raises(NotIdentifiableError, match="the mean tuple rate ᾱ = "):
         trained(mixed, tmp_path / "pooled", prior=rate, mixing="pooled")

@@ -203,7 +203,7 @@ def test_the_oracle_is_the_best_rule_at_the_deployment_prior(tmp_path: Path, pri
     settings: dict[str, Any] = {"model": "linear", "lr": 0.3, "weight_decay": 0.0, "epochs": 8, "select": "last"}
     config = TrainConfig(method="supervised", prior=prior, encoder=encoder, **settings)
     run = train(config, tmp_path / "tuples", tmp_path / "run", CPU)
-    assert open_artifact(run.path).summary["is_oracle"] is True
+    assert open_artifact(run.path).summary.is_oracle is True
     assert accuracy(run, prior) > bayes_accuracy(prior) - 0.01
     if encoder is None:
         state = {k: v.double().numpy() for k, v in load_file(run.path / WEIGHTS).items()}

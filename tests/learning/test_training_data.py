@@ -46,8 +46,8 @@ def test_chunks_hold_the_published_data_in_order(digits: Artifact) -> None:
     x = np.concatenate([*[x for x, _, _ in loaded], *[chunk.load() for chunk in data.unlabeled_chunks]])
     assert np.array_equal(x, training_instances(digits, "digits"))
     assert [len(sizes) for _, sizes, _ in loaded] == [chunk.tuples for chunk in data.tuple_chunks]
-    assert data.tuples == digits.summary["tuples"]["train"]
-    assert data.unlabeled == digits.summary["unlabeled"]["train"]
+    assert data.tuples == digits.summary.tuples.train
+    assert data.unlabeled == digits.summary.unlabeled.train
     assert np.concatenate([counts for _, _, counts in loaded]).tolist() == [1] * data.tuples
     # Unlabeled data are cut finer than their files, because no epoch has more windows than chunks.
     assert len(data.unlabeled_chunks) > 50
@@ -57,7 +57,7 @@ def test_the_task_lists_the_strata_of_the_training_tuples(digits: Artifact) -> N
     task = StoredTuples(digits).task
     sizes = np.concatenate([chunk.load()[1] for chunk in training_shares(StoredTuples(digits), CONFIG)[0].tuple_chunks])
     assert list(task.strata) == [(n, 1, np.count_nonzero(sizes == n)) for n in (2, 3, 4)]
-    assert task.unlabeled == digits.summary["unlabeled"]["train"]
+    assert task.unlabeled == digits.summary.unlabeled.train
 
 
 def test_heldout_and_test_instances_are_those_of_the_oracle(digits: Artifact) -> None:

@@ -156,7 +156,7 @@ def test_the_heldout_risk_is_the_unclamped_one(method: str) -> None:
     scores = scores_of(batch)
     theta = sum(m for _, m in MIXED) / sum(n for n, _ in MIXED)
     objective = methods.get(method)(TrainConfig(method=method, prior=0.8), task)
-    inside, outside = np.split(scores.numpy(), [batch.tuple_instances])
+    inside, outside = np.split(scores.double().numpy(), [batch.tuple_instances])
     found = objective.heldout_risk(HeldoutScores(inside, batch.sizes, batch.counts, outside))
     assert found is not None
     assert found.value == pytest.approx(sum(two_sets(scores, len(inside), theta, 0.8, "sigmoid")), abs=1e-9)
@@ -167,8 +167,8 @@ def test_a_pool_of_the_rate_of_u_is_not_identifiable(tmp_path: Path, method: str
     """Two rates around π: the strata could tell the classes apart, the flattened pool cannot."""
     data = MakeTuplesConfig(dataset="gaussians:size=600,test=50", tuples=("3:1", "3:2"), prior=0.5)
     tuples = make_tuples(data, tmp_path / "tuples")
-    strata = tuples.summary["strata"]["train"]
-    rate = sum(s["m"] * s["tuples"] for s in strata) / sum(s["instances"] for s in strata)
+    strata = tuples.summary.strata.train
+    rate = sum(s.m * s.tuples for s in strata) / sum(s.instances for s in strata)
     config = TrainConfig(method=method, prior=rate, model="linear", epochs=1)
     with pytest.raises(NotIdentifiableError) as error:
         train(config, tmp_path / "tuples", tmp_path / "run", CPU)
@@ -176,7 +176,7 @@ def test_a_pool_of_the_rate_of_u_is_not_identifiable(tmp_path: Path, method: str
     assert "the risk is not identifiable: the mean tuple rate ᾱ = " in error.value.message
     assert not (tmp_path / "run").exists()
     stratified = TrainConfig(method="ure", prior=rate, model="linear", epochs=1)
-    assert train(stratified, tmp_path / "tuples", tmp_path / "run", CPU).summary["method"] == "ure+relu"
+    assert train(stratified, tmp_path / "tuples", tmp_path / "run", CPU).summary.method == "ure+relu"
 
 
 @pytest.mark.parametrize("prior", [1 / 3, 2 / 6, 0.1 + 0.2 + 0.1 / 3])

@@ -33,7 +33,7 @@ import torch
 import torch._dynamo  # optimisers import it when they are first used
 
 from ntmp_cli.app import run
-from ntmp_cli.commands import progress, views  # noqa: F401
+from ntmp_cli.commands import progress, result_views, views  # noqa: F401
 from ntmp_cli.data.labelled import datasets
 from ntmp_cli.learning.method import methods
 from ntmp_cli.stages import evaluate, make_tuples, train  # noqa: F401

@@ -125,8 +125,9 @@ def test_no_normalisation_changes_a_cosine(normalize, ntmp_done, tuples, tiny, r
 def test_a_run_carries_its_encoder_and_says_what_it_looked_for(runs):
     run = open_artifact(runs / "two")
     run.verify()
-    assert run.summary["encoder"] == "clip"
-    assert run.summary["features"] == {"shape": [12], "dtype": "float32", "scale": 1.0}
+    assert run.summary.encoder == "clip"
+    features = run.summary.features
+    assert (features.shape, features.dtype, features.scale) == ((12,), "float32", 1.0)
     assert run.file(ENCODER_WEIGHTS).stat().st_size > 1000
     (record,) = read_json_lines(run, HISTORY)
     assert record["prompts"] == [EVEN, ODD]

@@ -56,7 +56,7 @@ def test_the_pipeline_as_it_is_typed(ntmp_done, tmp_path, monkeypatch):
     for path in Path("work").iterdir():
         open_artifact(path).verify()
     assert "ure+abs" in Path("work/report/results.md").read_text()
-    assert open_artifact(Path("work/run-abs-0")).summary["model"] == "mlp"
+    assert open_artifact(Path("work/run-abs-0")).summary.model == "mlp"
 
 
 def test_default_size_is_that_of_the_training_split(ntmp_done, tmp_path):

@@ -89,8 +89,8 @@ def test_a_tuples_directory_is_judged_by_its_recorded_counts(ntmp_done, tuples, 
     facts = ntmp_done("design", "--tuples", tuples, "--json").json
     made = open_artifact(tuples).summary
     assert (facts["source"], facts["prior_from"]) == ("digits tuples", "as simulated")
-    assert (facts["prior"], facts["tuples"], facts["unlabeled"]) == (made["prior"], 40, 60)
-    assert facts["conditioning"]["effective_gap"] == pytest.approx(made["effective_gap"])
+    assert (facts["prior"], facts["tuples"], facts["unlabeled"]) == (made.prior, 40, 60)
+    assert facts["conditioning"]["effective_gap"] == pytest.approx(made.effective_gap)
     given = ntmp_done("design", "--tuples", tuples, "--prior", 0.3, "--json").json
     assert (given["prior"], given["prior_from"]) == (0.3, "given")
     # The truth is not looked at: without its files the answer is the same.

@@ -105,7 +105,7 @@ def test_features_are_what_the_encoder_makes_of_the_instances(encoder, runs, tup
     """In the order of the tuples, with their boundaries and counts."""
     (features,) = [open_artifact(path) for path in features_in(runs) if f"-{encoder}-" in path.name]
     source = open_artifact(tuples)
-    network = restored(runs / encoder, encoder, features.summary["instance"]["shape"][0])
+    network = restored(runs / encoder, encoder, features.summary.instance.shape[0])
     for split in ("train", "heldout"):
         assert tuple_shard_names(features, split) == tuple_shard_names(source, split)
         for name in tuple_shard_names(source, split):
@@ -127,11 +127,11 @@ def restored(run: Path, encoder: str, dim: int) -> torch.nn.Module:
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_run_alone_scores_raw_instances_as_it_did(encoder, runs, tuples):
     run = open_artifact(runs / encoder)
-    assert run.summary["encoder"] == encoder
-    (dim,) = run.summary["features"]["shape"]
+    assert run.summary.encoder == encoder
+    (dim,) = run.summary.features.shape
     assert dim == {"pca": min(100, dim), "random": 512, "pixels": 64}[encoder]
     state = load_file(run.path / WEIGHTS)
-    scorer = build_scorer(run.summary["model"], [dim], state["factor"].numpy(), state["shift"].numpy(), seed=5)
+    scorer = build_scorer(run.summary.model, [dim], state["factor"].numpy(), state["shift"].numpy(), seed=5)
     scorer.load_state_dict(state)
     raw = torch.from_numpy(read_instances(open_artifact(tuples), "test.h5")).float() / 16
     with torch.inference_mode():

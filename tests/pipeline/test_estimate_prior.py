@@ -74,10 +74,8 @@ def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, nt
     run = open_artifact(tmp_path / "run", "run")
     assert run.manifest.config["prior"] == told["prior"]
     assert {"kind": "prior", "sha256": told["manifest_sha256"]}.items() <= run.manifest.inputs[1].items()
-    assert (run.summary["prior_source"], run.summary["trained_prior"]) == ("estimated", told["prior"])
-    assert (
-        run.summary["prior"] == open_artifact(tuples).summary["prior"]
-    )  # results are compared at the pool's own prior
+    assert (run.summary.prior_source, run.summary.trained_prior) == ("estimated", told["prior"])
+    assert run.summary.prior == open_artifact(tuples).summary.prior  # results are compared at the pool's own prior
 
 
 def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
@@ -87,7 +85,7 @@ def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
     run = open_artifact(tmp_path / "run", "run")
     assert run.manifest.config["prior"] == 0.6
     assert [given["kind"] for given in run.manifest.inputs] == ["tuples"]
-    assert [run.summary[key] for key in ("prior_source", "trained_prior", "prior")] == ["given", 0.6, 0.6]
+    assert (run.summary.prior_source, run.summary.trained_prior, run.summary.prior) == ("given", 0.6, 0.6)
     assert "prior 0.6 is used instead of the estimate" in ended.err
 
 
@@ -99,7 +97,7 @@ def test_an_estimate_that_equals_the_given_prior_is_still_told_apart_from_it(gau
     ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "estimated")
     given, estimated = (open_artifact(tmp_path / name) for name in ("given", "estimated"))
     assert given.manifest.config["prior"] == estimated.manifest.config["prior"]
-    assert (given.summary["prior_source"], estimated.summary["prior_source"]) == ("given", "estimated")
+    assert (given.summary.prior_source, estimated.summary.prior_source) == ("given", "estimated")
     assert (given.path / "model.safetensors").read_bytes() == (estimated.path / "model.safetensors").read_bytes()
 
 

@@ -207,7 +207,7 @@ def test_runs_that_claim_the_same_tuples_but_saw_others_are_refused(runs, ntmp, 
     ) in ended.err
     assert not (tmp_path / "e").exists()
     # The same files under another manifest, as another version would write it, are the same tuples.
-    manifest["summary"]["tuples_content"] = open_artifact(runs / "run-ure-0").summary["tuples_content"]
+    manifest["summary"]["tuples_content"] = open_artifact(runs / "run-ure-0").summary.tuples_content
     (changed / "manifest.json").write_text(json.dumps(manifest))
     assert ntmp("evaluate", runs / "run-discriminant-0", changed, "--out", tmp_path / "e").code == 0
 

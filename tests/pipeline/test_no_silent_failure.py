@@ -24,7 +24,7 @@ CPU = TrainOptions(device="cpu")
 
 def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     made = make_tuples(MakeTuplesConfig(**{"dataset": "digits", **data}), folder / "tuples")
-    config = TrainConfig(**{"prior": made.summary["prior"], "trace_every": 0, **settings})
+    config = TrainConfig(**{"prior": made.summary.prior, "trace_every": 0, **settings})
     run = train(config, folder / "tuples", folder / "run", CPU)
     (scores,) = read_scores(run, "test")
     return float(roc_auc_score(read_test_labels(run), scores))
@@ -82,7 +82,10 @@ def test_dropout_is_repeated_by_the_same_seed(tmp_path: Path) -> None:
 
 
 def test_a_run_knows_a_weights_file_by_its_content(ntmp, ntmp_done, tmp_path: Path) -> None:
-    ntmp_done("make-tuples", "--dataset", "digits", "--num-tuples", 30, "--prior", 0.5, "--out", tmp_path / "tuples")
+    x, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
+    np.savez(tmp_path / "few.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])  # resnet18 is slow
+    data = ("--dataset", f"npz:{tmp_path / 'few.npz'}", "--positive", 1, "--num-tuples", 10, "--prior", 0.5)
+    ntmp_done("make-tuples", *data, "--out", tmp_path / "tuples")
 
     def weights(seed: int, path: Path) -> Path:
         torch.manual_seed(seed)

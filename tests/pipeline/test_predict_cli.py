@@ -348,7 +348,7 @@ def test_a_run_whose_weights_do_not_fit_is_refused(work, tmp_path, ntmp):
     assert "model.safetensors: damaged: its contents do not match the recorded hash" in ended.err
 
 
-def test_a_run_of_an_earlier_version_is_refused_with_advice(work, tmp_path, ntmp):
+def test_a_run_that_does_not_say_its_task_is_refused_with_advice(work, tmp_path, ntmp):
     shutil.copytree(work / "run", tmp_path / "run")
     manifest = tmp_path / "run" / "manifest.json"
     document = json.loads(manifest.read_text())
@@ -357,6 +357,6 @@ def test_a_run_of_an_earlier_version_is_refused_with_advice(work, tmp_path, ntmp
     ended = ntmp("predict", tmp_path / "run", work / "test.csv", "--out", tmp_path / "p.csv")
     assert ended.code == 3
     assert ended.err == (
-        f"error: {tmp_path}/run: written by an earlier ntmp: its manifest does not say what the network is rebuilt "
-        "from (task)\nTrain it again with `ntmp train`.\n"
+        f"error: {manifest}: summary.task: field required\n"
+        "Make the directory again with `ntmp train`, or restore it from a copy.\n"
     )

@@ -152,7 +152,7 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
         assert not (out / "cells" / failed["cell"]).exists()
     assert f"log: {result['failed'][0]['log']}" in ended.err
     summary = open_artifact(out / "results", "sweep").summary
-    assert (summary["complete"], summary["failed"]) == (False, names)
+    assert (summary.complete, summary.failed) == (False, tuple(names))
     assert [p["mean"] is None for p in result["points"] if p["metric"] == "ap"] == [False, True, True, True]
     listed = ntmp(*words, "--dry-run", "--json").json
     assert [cell["cell"] for cell in listed["cells"] if cell["done"]] == ["prior=0.5,lr=0.01,seed=0"]
@@ -249,6 +249,6 @@ def test_a_report_shows_the_figure_and_the_windows_of_a_sweep(swept, study, ntmp
     assert (tmp_path / "r" / "sweep-1.svg").read_bytes() == results.file("sweep.svg").read_bytes()
     page = (tmp_path / "r" / "index.html").read_text()
     assert "Sweep of prior: 4 of 4 trainings, judged by" in page
-    assert window_words(results.summary["windows"][0]) in page
+    assert window_words(results.summary.windows[0].to_json()) in page
     assert results.sha256 in page
     assert [entry["kind"] for entry in open_artifact(tmp_path / "r").manifest.inputs] == ["evaluation", "sweep"]

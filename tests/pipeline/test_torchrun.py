@@ -99,8 +99,8 @@ def test_every_process_reads_its_own_share_and_all_of_it_is_read_once(tuples: Pa
     config = TrainConfig(prior=0.7, batch_size=200, seed=3)
     shares = training_shares(StoredTuples(artifact), config, 3)
     info = artifact.summary
-    assert sum(share.tuples for share in shares) == info["tuples"]["train"]
-    assert sum(share.unlabeled for share in shares) == info["unlabeled"]["train"]
+    assert sum(share.tuples for share in shares) == info.tuples.train
+    assert sum(share.unlabeled for share in shares) == info.unlabeled.train
     assert max(share.tuples for share in shares) - min(share.tuples for share in shares) <= 1
 
     whole_steps, whole = PartedData(shares).epoch(1)

@@ -508,8 +508,8 @@ def not_identifiable(ntmp_done, tmp_path_factory) -> Path:
 def test_tuples_without_a_risk_are_written_with_a_warning(not_identifiable):
     artifact = open_artifact(not_identifiable)
     artifact.verify()
-    assert len(artifact.summary["warnings"]) == 1
-    assert artifact.summary["effective_gap"] == 0
+    assert len(artifact.summary.warnings) == 1
+    assert artifact.summary.effective_gap == 0
 
 
 @pytest.mark.parametrize("clamp", ["none", "relu", "abs"])

@@ -89,8 +89,9 @@ def test_metrics_are_drawn_against_the_prior_only_where_there_are_several() -> N
     assert metrics_against_prior([group("a", 0.9, prior=p) for p in (0.2, 0.5)], title="Study") == {}
 
 
-def test_runs_that_do_not_say_their_strata_have_a_gap_all_the_same() -> None:
-    run = {"tuples": "3:1", "prior": 0.5, "config": {"prior": 0.5}, "mean_rate": 1 / 3, "task": None}
+def test_a_gap_is_that_of_the_prior_that_the_run_was_trained_with() -> None:
+    task = {"strata": [[3, 1, 40]], "unlabeled": 60}
+    run = {"tuples": "3:1", "prior": 0.5, "trained_prior": 0.4, "mean_rate": 1 / 3, "task": task}
     gap, tuples = operating_words([operating_of(run)])
-    assert "0.1667 for 3:1" in gap
-    assert tuples == "Tuples 3:1: ᾱ = 0.3333"
+    assert "0.0667 for 3:1 at π = 0.5" in gap
+    assert tuples == "Tuples 3:1: ᾱ = 0.3333, (3, 1) × 40"

@@ -5,7 +5,7 @@ import io
 import pytest
 from some_rows import group
 
-from ntmp_cli.commands.views import overview_view
+from ntmp_cli.commands.result_views import overview_view
 from ntmp_cli.evaluation.summary import SummaryRow
 from ntmp_cli.reporting.overview import Overview, overview_table
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.commands.views import results_view
+from ntmp_cli.commands.result_views import results_view
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.evaluation.summary import SummaryRow

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ntmp_cli.data.own.arrays import COUNTS, OFFSETS, UNLABELED, ArrayFile, ArrayRows, X, is_array_file, open_arrays
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
@@ -24,6 +23,7 @@ from ntmp_cli.data.own.rows import Role, RowSource, open_table_rows, require_col
 from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, Table, is_table, open_table
 from ntmp_cli.data.sources._shared import looking_at
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.tuple_source import InstanceFormat
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _other(path: Path, how: Reading, album: Album, main: RowSource, needs: Seque
 def open_new_rows(
     path: Path,
     mapping: FeatureMapping | None,
-    instance: Mapping[str, Any],
+    instance: InstanceFormat,
     *,
     resize: int | None = None,
     with_counts: bool = False,
@@ -222,7 +222,7 @@ def open_new_rows(
 
 
 def _require_trained(
-    rows: ArrayRows, path: Path, features: TableFeatures | ImageFeatures | None, instance: Mapping[str, Any]
+    rows: ArrayRows, path: Path, features: TableFeatures | ImageFeatures | None, instance: InstanceFormat
 ) -> None:
     if isinstance(features, TableFeatures):
         if list(rows.columns or ()) != features.names:
@@ -235,26 +235,26 @@ def _require_trained(
     found = rows.image_features()
     shape = list(found.shape) if found else [len(rows.columns or ())]
     dtype = found.dtype if found else "float32"
-    if shape != list(instance["shape"]) or (found and dtype != instance["dtype"]):
+    if shape != list(instance.shape) or (found and dtype != instance.dtype.name):
         raise DataError(
             f"{path}: instances of shape {'×'.join(map(str, shape))} {dtype}, but this run was trained on "
-            f"{_shape(instance)} {instance['dtype']}",
+            f"{_shape(instance)} {instance.dtype.name}",
             hint="Bring them to the shape and type of the training instances.",
         )
 
 
 def _album(
-    features: TableFeatures | ImageFeatures | None, instance: Mapping[str, Any], resize: int | None, path: Path
+    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, resize: int | None, path: Path
 ) -> Album:
     """The size of images that a run takes."""
-    if isinstance(features, TableFeatures) or len(instance["shape"]) != 3 or instance["dtype"] != "uint8":
+    if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
         raise UsageError(f"{path}: this run was not trained on images", hint=f"It takes shape {_shape(instance)}.")
-    if instance["scale"] != 255:
+    if instance.scale != 255:
         raise UsageError(
-            f"{path}: this run was trained on values up to {instance['scale']:g}, not on pixels up to 255",
+            f"{path}: this run was trained on values up to {instance.scale:g}, not on pixels up to 255",
             hint="Pass an .npz or .npy file of such arrays.",
         )
-    channels, height, width = instance["shape"]
+    channels, height, width = instance.shape
     own = features.resize if isinstance(features, ImageFeatures) else resize
     return Album(own, (height, width), "an image of the training", only_gray=channels == 1)
 
@@ -311,5 +311,5 @@ def _unknown(path: Path) -> UsageError:
     )
 
 
-def _shape(instance: Mapping[str, Any]) -> str:
-    return "×".join(map(str, instance["shape"]))
+def _shape(instance: InstanceFormat) -> str:
+    return "×".join(map(str, instance.shape))

@@ -1,0 +1,54 @@
+"""The tables of an evaluation directory, as the stage computed them or as they were read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
+from ntmp_cli.artifacts.layout import COMPARISONS, CURVES, RANKINGS, RELIABILITY, ROWS, RUNS, SUMMARY
+from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.summaries import EvaluationSummary
+
+if TYPE_CHECKING:
+    from ntmp_cli.evaluation.comparisons import Comparison
+    from ntmp_cli.evaluation.rankings import Ranking
+    from ntmp_cli.evaluation.summary import Row, SummaryRow
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation directory and what its tables hold."""
+
+    artifact: Artifact[EvaluationSummary]
+    rows: list[Row]
+    groups: list[SummaryRow]
+    comparisons: list[Comparison]
+    rankings: list[Ranking]
+    curves: list[dict[str, Any]]
+    reliability: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.artifact.summary.metrics
+
+    @property
+    def reference(self) -> str | None:
+        return self.artifact.summary.reference
+
+
+def read_evaluation(artifact: Artifact[EvaluationSummary]) -> Evaluation:
+    """Every table that a report or a screen shows."""
+    names = (ROWS, COMPARISONS, RANKINGS, CURVES, RELIABILITY, RUNS)
+    rows, comparisons, rankings, curves, reliability, runs = (read_json_lines(artifact, name) for name in names)
+    return Evaluation(
+        artifact,
+        cast("list[Row]", rows),
+        cast("list[SummaryRow]", read_json_rows(artifact, SUMMARY)),
+        cast("list[Comparison]", comparisons),
+        cast("list[Ranking]", rankings),
+        curves,
+        reliability,
+        runs,
+    )

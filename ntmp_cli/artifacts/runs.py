@@ -1,0 +1,45 @@
+"""What a run directory says about its training, as the values that the next stage works with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ntmp_cli.artifacts.manifest import MANIFEST, PLUGINS, RunArtifact, open_artifact, remake
+from ntmp_cli.artifacts.summary_parts import problems_of
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.plugins import require_plugins
+from ntmp_cli.tuple_source import Task
+
+
+def open_run(path: Path) -> RunArtifact:
+    """A run whose network can be rebuilt: everything that it was trained with is registered here."""
+    run = open_artifact(path, "run")
+    require_plugins(run.manifest.plugins, str(path))
+    return run
+
+
+def train_config(run: RunArtifact) -> TrainConfig:
+    """The settings that a run was trained with; a file among them is known by its hash."""
+    where = run.path / MANIFEST
+    try:
+        config = TrainConfig.model_validate({k: v for k, v in run.manifest.config.items() if k != PLUGINS})
+    except ValidationError as error:
+        # The settings of a method are stored flat, whatever model holds them.
+        lines = "; ".join(f"config.{problem.removeprefix('settings.')}" for problem in problems_of(error))
+        raise ArtifactError(f"{where}: {lines}", hint=remake(run.kind)) from None
+    except UsageError as error:  # a method that is not registered here
+        raise ArtifactError(f"{where}: config.method: {error.message}", hint=error.hint) from None
+    if config.prior != run.summary.trained_prior:
+        raise ArtifactError(
+            f"{where}: config.prior: {config.prior}, but summary.trained_prior is {run.summary.trained_prior}",
+            hint=remake(run.kind),
+        )
+    return config
+
+
+def training_task(run: RunArtifact) -> Task:
+    """What the training knew before it began."""
+    return Task(run.summary.task.strata, run.summary.task.unlabeled)
