@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +27,11 @@ VARIABLE = "NTMP_PLUGINS"
 """Files that are loaded as if they were named by --plugin, separated as in PATH."""
 
 _files: dict[Path, ModuleType] = {}
-_packages: set[str] = set()
 
 
 def load_plugins(files: Iterable[Path] = ()) -> None:
     """Load the plugins of installed packages, of the environment, and `files`; each once."""
-    for point in entry_points(group=GROUP):
-        if point.value not in _packages:
-            _load_package(point)
-            _packages.add(point.value)
+    _load_packages()
     for file in [*map(Path, filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))), *files]:
         path = file.expanduser().resolve()
         if path not in _files:
@@ -60,10 +57,14 @@ def _load_file(path: Path) -> ModuleType:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        for registry in REGISTRIES.values():
-            registry.forget(str(path))
         raise _broken(error, str(path), lambda file: file == str(path)) from None
     return module
+
+
+@cache  # to look through all installed packages takes a twentieth of a second
+def _load_packages() -> None:
+    for point in entry_points(group=GROUP):
+        _load_package(point)
 
 
 def _load_package(point: EntryPoint) -> None:
@@ -77,7 +78,9 @@ def _load_package(point: EntryPoint) -> None:
 
 
 def _broken(error: BaseException, where: str, is_inside: Callable[[str], bool]) -> UsageError:
-    """What is wrong with a plugin, with the line of the plugin that it happened at."""
+    """What is wrong with a plugin, with the line of the plugin that it happened at; what it registered is forgotten."""
+    for registry in REGISTRIES.values():
+        registry.forget(lambda source: is_inside(source.file))
     log.debug("".join(traceback.format_exception(error)).rstrip())
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_inside(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:

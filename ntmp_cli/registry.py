@@ -119,10 +119,10 @@ class Registry(Generic[T, F]):
         by = f"{other.file}:{other.line}" if other else "ntmp itself"
         return UsageError(f"{blamed.file}:{blamed.line}: {what}: here and by {by}", hint="Choose another name.")
 
-    def forget(self, file: str) -> None:
-        """Remove what a file has registered."""
+    def forget(self, is_of: Callable[[Source], bool]) -> None:
+        """Remove what such sources have registered."""
         self._entries = {
-            name: entry for name, entry in self._entries.items() if entry.source is None or entry.source.file != file
+            name: entry for name, entry in self._entries.items() if entry.source is None or not is_of(entry.source)
         }
 
     def _load(self) -> None:

@@ -209,6 +209,7 @@ def test_settings_registry_and_errors_stand_on_nothing():
         "config": ("errors", "registry", "settings"),
         "settings": ("errors",),
         "registry": ("errors",),
+        "plugins": ("errors", "registry"),
         "tuple_source": (),
         "errors": (),
     }.items():

@@ -132,7 +132,8 @@ def _records(records: Any, epoch: int, test_rows: int | None) -> str | None:
         if scores is None:
             continue
         rows = scores.numel() if test_rows is None and isinstance(scores, Tensor) else test_rows or 0
-        if (said := _difference(scores, torch.empty(rows, device="meta"), f"{where}.test_scores")) is not None:
+        expected = torch.empty(rows, dtype=torch.float64, device="meta")
+        if (said := _difference(scores, expected, f"{where}.test_scores")) is not None:
             return said
     return None
 

@@ -28,7 +28,7 @@ def tuples_to_add(design: Design, n: int, m: int, margin: float) -> int | None:
     grows = float(groups.sizes @ (groups.rates - m / n) ** 2)
     if grows <= margin**2 * unlabeled:
         return None
-    # Rounding may leave the ceiling a hair too low.
+    # Rounding errors may leave the result of ceil one too low.
     needed = ceil((margin**2 * unlabeled * inside - d) / (grows - margin**2 * unlabeled) / n)
     return needed if design.with_added(Stratum(n, m, needed)).stratified().gap >= margin else needed + 1
 

@@ -19,7 +19,7 @@ SIZES = st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.in
 def test_laws_are_registered_by_name() -> None:
     assert noise_laws.names() == ["exact", "off-by-one"]
     assert noise_laws.get("off-by-one") is OffByOne
-    with pytest.raises(UsageError, match="unknown law 'of-by-one'; did you mean 'off-by-one'"):
+    with pytest.raises(UsageError, match="unknown count-law 'of-by-one'; did you mean 'off-by-one'"):
         noise_laws.get("of-by-one")
 
 

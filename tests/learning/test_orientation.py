@@ -136,9 +136,9 @@ def test_other_ranks_decide_nothing_and_follow_the_first(centre):
 
 def test_z_is_the_difference_of_mean_probabilities_in_standard_errors():
     rng = np.random.default_rng(3)
-    inside, outside = rng.normal(0, 2, 300).astype(np.float32), rng.normal(0.4, 2, 500).astype(np.float32)
+    inside, outside = rng.normal(0, 2, 300), rng.normal(0.4, 2, 500)
     heldout = HeldoutScores(inside, np.full(100, 3), np.ones(100, np.int64), outside)
-    p, q = expit(inside.astype(float)), expit(outside.astype(float))
+    p, q = expit(inside), expit(outside)
     expected = (q.mean() - p.mean()) / np.sqrt(p.std() ** 2 / 300 + q.std() ** 2 / 500)
     assert orientation_z(heldout) == pytest.approx(expected, rel=1e-9)
     mirrored = HeldoutScores(-inside, heldout.sizes, heldout.counts, -outside)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,17 +20,13 @@ SETTINGS: dict[str, Any] = {"epochs": 3, "ema": 0.9, "select": "best", "trace_ev
 
 def saved(optimizer: str = "adam", steps: int = 6) -> State:
     """The state of a training that was interrupted after `steps` steps; an epoch has four."""
-    work = job(checkpoints=Memory(), optimizer=optimizer, **SETTINGS)
-    taken = 0
-
-    def count(*_: Any) -> None:
-        nonlocal taken
-        taken += 1
-
-    work.on_step, work.stop = count, lambda: taken == steps
+    memory = Memory()
+    work = job(checkpoints=memory, optimizer=optimizer, **SETTINGS)
+    stops = iter([False] * steps + [True])
+    work.environment = replace(work.environment, stop=lambda: next(stops))
     with pytest.raises(InterruptedRunError):
         run(work)
-    (state,) = work.checkpoints.states
+    (state,) = memory.states
     return state
 
 
@@ -113,7 +110,7 @@ UNFIT = {
     "record's type": (changed("records", 0, "seconds", to=str), "records.1.seconds is str, expected float"),
     "record's scores": (
         changed("records", 0, "test_scores", to=wider),
-        "records.1.test_scores is a 240 tensor of float32, expected a 120 tensor of float32",
+        "records.1.test_scores is a 240 tensor of float64, expected a 120 tensor of float64",
     ),
 }
 

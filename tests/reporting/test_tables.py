@@ -217,6 +217,13 @@ def test_what_cannot_be_meant_is_refused() -> None:
         table(group("ure+abs", 0.9), reference="ure+ab")
 
 
+def test_who_is_an_oracle_is_said_by_the_rows_and_not_by_a_name() -> None:
+    rows = group("supervised", 0.95, is_oracle=False), group("other", 0.99, is_oracle=True), group("a", 0.9)
+    built = table(*rows)
+    assert [cell.text for row in built.rows for cell in row if cell.best] == ["95.00 ± 0.31"]
+    assert "sees the labels: other" in built.caption
+
+
 def test_a_metric_missing_from_one_method_is_a_dash() -> None:
     assert column(table(group("a", 0.9), group("a", 0.9, "ap"), group("b", 0.8)), "ap")[1] == "—"
 
