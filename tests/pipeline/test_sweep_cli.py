@@ -169,6 +169,7 @@ def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, t
     shutil.copytree(tuples, blind)
     manifest = json.loads((blind / "manifest.json").read_text())
     manifest["files"] = [entry for entry in manifest["files"] if "test-labels" not in entry["path"]]
+    manifest["summary"]["test_labels"] = False
     (blind / "manifest.json").write_text(json.dumps(manifest))
     ended = ntmp(*words[:2], "--tuples", blind, *words[4:], "--out", tmp_path / "b")
     assert ended.code == 3
