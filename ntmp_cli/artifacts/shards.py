@@ -18,6 +18,9 @@ from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.publish import Staging
 from ntmp_cli.errors import ArtifactError
 
+# About so many bytes of instances go into a shard.
+SHARD_BYTES = 16 * 2**20
+
 
 @dataclass(frozen=True)
 class TupleBlock:

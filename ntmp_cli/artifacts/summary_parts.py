@@ -83,6 +83,11 @@ class StratumRow(Record):
         return self
 
 
+def strata_rows(strata: Mapping[tuple[int, int], int]) -> tuple[StratumRow, ...]:
+    """Tuples of equal length and count, by (n, m), as a manifest lists them."""
+    return tuple(StratumRow.of(n, m, tuples) for (n, m), tuples in sorted(strata.items()))
+
+
 class BySplit(Record, Generic[T]):
     """One value of the training split, and one of the held-out split where something was held out."""
 

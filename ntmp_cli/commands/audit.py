@@ -42,10 +42,9 @@ def command(
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import audit_view
     from ntmp_cli.stages.audit import audit
+    from ntmp_cli.stages.estimate_prior import CrossFitOptions
 
     limit_threads(threads)
-    facts, made = audit(
-        config, tuples, run, out, if_exists=if_exists, device=device, features=features, watching=watching
-    )
+    facts, made = audit(config, tuples, run, out, CrossFitOptions(if_exists, device, features, watching))
     about = {"kind": "audit", "out": None} if made is None or out is None else identity(made, out)
     show({**about, **facts}, json, lambda console: audit_view(console, facts, out))

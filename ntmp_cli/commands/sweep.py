@@ -17,7 +17,7 @@ from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
 
 if TYPE_CHECKING:
-    from ntmp_cli.stages.sweep import Sweep, Workplace
+    from ntmp_cli.stages.sweep import Sweep, SweepFolder
     from ntmp_cli.sweeps.plans import SweepPlan
 
 app = typer.Typer(
@@ -129,18 +129,18 @@ def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) ->
 def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) -> None:
     from ntmp_cli.commands.progress import watching_cells
     from ntmp_cli.commands.result_views import sweep_view
-    from ntmp_cli.stages.sweep import Workplace, failed_cells, resolve, run_sweep
+    from ntmp_cli.stages.sweep import SweepFolder, failed_cells, resolve, run_sweep
     from ntmp_cli.sweeps.engine import Resources
 
     plan = resolve(config, tuples)
-    place = Workplace(running.out, tuples, running.data_root, running.download, running.device)
+    folder = SweepFolder(running.out, tuples, running.data_root, running.download, running.device)
     if running.dry_run:
-        _list_cells(plan, place, running.json)
+        _list_cells(plan, folder, running.json)
         return
     gpu = running.device.startswith("cuda")
     resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
     with watching_cells() as watch:
-        sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
+        sweep = run_sweep(plan, folder, engine=running.engine, resources=resources, watch=watch)
     show(
         _facts(sweep, running.out),
         running.json,
@@ -151,14 +151,14 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 
 
-def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
+def _list_cells(plan: SweepPlan, folder: SweepFolder, json: bool) -> None:
     from ntmp_cli.commands.result_views import plan_view
     from ntmp_cli.stages.sweep import finished_cells
 
-    finished = finished_cells(plan, place)
+    finished = finished_cells(plan, folder)
     cells = [{"cell": cell.name, "done": cell.name in finished} for cell in plan.cells]
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
-    facts = {"kind": "sweep-plan", "sweep": plan.kind, "prior": plan.prior, "out": str(place.out), "total": len(cells)}
+    facts = {"kind": "sweep-plan", "sweep": plan.kind, "prior": plan.prior, "out": str(folder.out), "total": len(cells)}
     result = {**facts, "done": len(finished), "cells": cells, "left_out": left_out}
     show(result, json, lambda console: plan_view(console, plan, finished))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +21,7 @@ from ntmp_cli.artifacts import (
     publishing,
 )
 from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
-from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines
+from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines, table_csv
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
@@ -59,9 +57,9 @@ from ntmp_cli.evaluation.metrics import (
 )
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
+from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.evaluation.variants import variants
 from ntmp_cli.plugins import plugin_settings
-from ntmp_cli.stages.temperature import counts_temperature
 
 
 def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Evaluation:
@@ -189,7 +187,7 @@ def _temperatures(run: RunArtifact, scores: dict[str, NDArray[Any]], found: _Fou
         return {"labels": nothing, "counts": nothing}
     outside = scores["heldout_unlabeled"].astype(np.float64)
     refuse_nan(outside)
-    by_counts = counts_temperature(run, scores)
+    by_counts = counts_temperature(run.summary, scores)
     if not run.has(HELDOUT_LABELS):
         return {"labels": Temperature(math.nan, "no labels"), "counts": by_counts}
     labels = _labels(run, HELDOUT_LABELS, found)
@@ -326,11 +324,3 @@ def _require_reference(reference: str | None, runs: Sequence[RunArtifact]) -> No
     present = {run.summary.method for run in runs}
     if reference is not None and reference not in present:
         raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
-
-
-def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()

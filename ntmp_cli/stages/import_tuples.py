@@ -19,9 +19,9 @@ from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPL
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.scratch import Scratch
-from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Record, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_parts import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.own.grouping import Grouped, set_aside
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
@@ -31,7 +31,6 @@ from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
 from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
 from ntmp_cli.data.own.tables import BLOCK_BYTES
 from ntmp_cli.randomness import stream
-from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_rows
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
-from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.drawing import TupleDraw
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
@@ -26,8 +27,16 @@ from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
 
-SHARD_BYTES = 16 * 2**20
 GATHER = 1024
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Tuples and unlabeled instances of every split, and the prior of the unlabeled ones that are trained on."""
+
+    draws: dict[str, TupleDraw]
+    unlabeled: dict[str, NDArray[np.int64]]
+    prior: float
 
 
 def make_tuples(
@@ -38,7 +47,7 @@ def make_tuples(
     download: bool = False,
     if_exists: IfExists = "fail",
 ) -> TuplesArtifact:
-    """Draw tuples and U from a labelled data set and publish them, true labels apart."""
+    """Sample tuples and U from a labelled data set and publish them, true labels apart."""
     specs = [parse_spec(text) for text in config.tuples]
     data = load_labelled(config.dataset, root=data_root, download=download, resize=config.resize)
     return tuples_from_labelled(config, specs, data, out, if_exists=if_exists)
@@ -52,7 +61,7 @@ def tuples_from_labelled(
     *,
     if_exists: IfExists = "fail",
 ) -> TuplesArtifact:
-    """The stage after loading, so that benchmarks and Python users can pass arrays of their own."""
+    """The stage after loading, so that benchmarks and Python users can pass arrays."""
     positive, test_positive = binary_labels(data, config.positive)
     plan = tuples_plan(config, data)
     if kept := kept_output(out, plan, if_exists):
@@ -61,7 +70,8 @@ def tuples_from_labelled(
     parts = cut(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
     unlabeled = _choose_unlabeled(config, parts, positive)
     draws = _tuple_draws(config, specs, parts, positive)
-    warnings = _foresee(specs, draws, positive, unlabeled)
+    sample = _Sample(draws, unlabeled, prior=float(positive[unlabeled["train"]].mean()))
+    warnings = _foresee(specs, sample)
     for text in warnings:
         log.warning(text)
 
@@ -72,7 +82,7 @@ def tuples_from_labelled(
         write_instances(staging, TEST_INSTANCES, _pieces(data.x_test), len(data.x_test), scale=data.scale)
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=test_positive)
-        staging.summary = _summary(data, draws, strata, unlabeled, positive, warnings, config)
+        staging.summary = _summary(config, data, sample, strata, warnings)
     return open_artifact(out, "tuples")
 
 
@@ -110,21 +120,16 @@ def _tuple_draws(
     }
 
 
-def _foresee(
-    specs: Sequence[TupleSpec],
-    draws: dict[str, TupleDraw],
-    positive: NDArray[np.bool_],
-    unlabeled: dict[str, NDArray[np.int64]],
-) -> list[str]:
+def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
     """What will make learning hard, said before anything is written."""
-    prior = float(positive[unlabeled["train"]].mean())
+    prior = sample.prior
     rates = {spec.fixed[1] / spec.fixed[0] for spec in specs if spec.fixed}
     if len(rates) != 1 or any(spec.fixed is None for spec in specs):
         return []
     (rate,) = rates
     gap = abs(prior - rate)
-    instances = draws["train"].size * mean_length(specs)
-    if effective_gap([instances, len(unlabeled["train"])], [rate, prior]) < NO_GAP:
+    instances = sample.draws["train"].size * mean_length(specs)
+    if effective_gap([instances, len(sample.unlabeled["train"])], [rate, prior]) < NO_GAP:
         return [
             f"the unlabeled prior π = {prior:.4g} equals the only tuple rate α = {rate:.4g}: no unbiased risk is "
             "identifiable from these tuples; change --prior or mix tuples of another rate (--tuple)"
@@ -152,7 +157,7 @@ def _write_tuples(
 def _instance_blocks(
     draw: TupleDraw, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
 ) -> Iterator[TupleBlock]:
-    """Turn drawn indices into instances; keep the truth and the strata on the way past."""
+    """Turn sampled indices into instances; write their true labels and count the strata."""
     for block in draw.blocks():
         oracle.append(
             labels=draw.positive[block.indices],
@@ -162,7 +167,7 @@ def _instance_blocks(
         sizes = np.diff(block.offsets)
         keys, tuples = np.unique(sizes << 32 | block.counts, return_counts=True)
         strata.update({(int(key >> 32), int(key & 0xFFFFFFFF)): int(k) for key, k in zip(keys, tuples, strict=True)})
-        # Instances are gathered in smaller pieces than tuples are drawn: they are what takes memory.
+        # Instances are gathered in smaller pieces than tuples are sampled: they are what takes memory.
         for start in range(0, len(sizes), GATHER):
             stop = min(start + GATHER, len(sizes))
             a, b = block.offsets[start], block.offsets[stop]
@@ -175,9 +180,9 @@ def _write_unlabeled(
 ) -> None:
     per_shard = max(1, SHARD_BYTES // data.x_train[0].nbytes)
     for number, start in enumerate(range(0, len(indices), per_shard)):
-        part = indices[start : start + per_shard]
+        shard = indices[start : start + per_shard]
         name = f"{split}/unlabeled-{number:05d}.h5"
-        write_instances(staging, name, _pieces(data.x_train, part), len(part), scale=data.scale)
+        write_instances(staging, name, _pieces(data.x_train, shard), len(shard), scale=data.scale)
     with writing_oracle(staging, f"oracle/{split}-unlabeled.h5") as oracle:
         oracle.append(labels=positive[indices], source=indices.astype(np.int32))
 
@@ -189,24 +194,16 @@ def _pieces(x: NDArray[np.generic], indices: NDArray[np.int64] | None = None) ->
         yield x[start : start + rows] if indices is None else x[indices[start : start + rows]]
 
 
-def strata_rows(strata: Counter[tuple[int, int]]) -> tuple[StratumRow, ...]:
-    """Tuples of equal length and count, as a manifest lists them."""
-    return tuple(StratumRow.of(n, m, tuples) for (n, m), tuples in sorted(strata.items()))
-
-
 def _summary(
-    data: LabelledData,
-    draws: dict[str, TupleDraw],
-    strata: dict[str, Counter[tuple[int, int]]],
-    unlabeled: dict[str, NDArray[np.int64]],
-    positive: NDArray[np.bool_],
-    warnings: list[str],
     config: MakeTuplesConfig,
+    data: LabelledData,
+    sample: _Sample,
+    strata: dict[str, Counter[tuple[int, int]]],
+    warnings: list[str],
 ) -> TuplesSummary:
     table = {split: strata_rows(counter) for split, counter in strata.items()}
-    prior = float(positive[unlabeled["train"]].mean())
-    sizes = [s.instances for s in table["train"]] + [len(unlabeled["train"])]
-    rates = [s.rate for s in table["train"]] + [prior]
+    sizes = [s.instances for s in table["train"]] + [len(sample.unlabeled["train"])]
+    rates = [s.rate for s in table["train"]] + [sample.prior]
     total = sum(s.tuples for s in table["train"])
     return TuplesSummary(
         dataset=data.name,
@@ -218,16 +215,16 @@ def _summary(
             standardised=False,
             resize=config.resize,
         ),
-        tuples=Sizes.of({split: draw.size for split, draw in draws.items()}),
+        tuples=Sizes.of({split: draw.size for split, draw in sample.draws.items()}),
         instances=Sizes.of({split: sum(s.instances for s in rows) for split, rows in table.items()}),
-        unlabeled=Sizes.of({split: len(indices) for split, indices in unlabeled.items()}),
+        unlabeled=Sizes.of({split: len(indices) for split, indices in sample.unlabeled.items()}),
         test=len(data.x_test),
         test_labels=True,
         strata=Strata.of(table),
         mean_rate=sum(s.tuples * s.rate for s in table["train"]) / total,
-        prior=prior,
+        prior=sample.prior,
         effective_gap=effective_gap(sizes, rates),
-        reuse=Reuse(**draws["train"].reuse()),
+        reuse=Reuse(**sample.draws["train"].reuse()),
         count_noise=config.count_noise,
         positive_classes=tuple(config.positive or data.positive),
         features=(),

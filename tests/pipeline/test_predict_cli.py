@@ -22,7 +22,7 @@ from sklearn.metrics import log_loss
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.stages.predict import predict_rows
+from ntmp_cli.stages.predict import PredictOptions, predict_rows
 
 LINEAR = ("--model", "linear", "--epochs", 2, "--select", "last")
 
@@ -65,7 +65,7 @@ def test_a_deployment_prior_moves_log_odds(work, tmp_path, ntmp_done):
 def test_formats_blocks_and_pipes_give_the_same_table(work, tmp_path, ntmp_done):
     ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "a.csv")
     ntmp_done("predict", work / "run", work / "test.parquet", "--out", tmp_path / "b.csv")
-    predict_rows(PredictConfig(), work / "run", work / "test.csv", tmp_path / "c.csv", block_bytes=700)
+    predict_rows(PredictConfig(), work / "run", work / "test.csv", tmp_path / "c.csv", PredictOptions(block_bytes=700))
     words = [sys.executable, "-m", "ntmp_cli", "predict", str(work / "run"), "-", "--out", "-"]
     piped = subprocess.run(words, input=(work / "test.csv").read_bytes(), capture_output=True, check=True)
     tables = [pacsv.read_csv(tmp_path / f"{name}.csv") for name in "abc"] + [

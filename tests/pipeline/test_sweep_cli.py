@@ -169,6 +169,7 @@ def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, t
     shutil.copytree(tuples, blind)
     manifest = json.loads((blind / "manifest.json").read_text())
     manifest["files"] = [entry for entry in manifest["files"] if "test-labels" not in entry["path"]]
+    manifest["summary"]["test_labels"] = False
     (blind / "manifest.json").write_text(json.dumps(manifest))
     ended = ntmp(*words[:2], "--tuples", blind, *words[4:], "--out", tmp_path / "b")
     assert ended.code == 3
@@ -206,7 +207,7 @@ def test_two_sweeps_do_not_work_in_one_place(ntmp, tmp_path):
         assert mine
         ended = ntmp(*PRIOR, "--out", tmp_path / "s")
     assert ended.code == 2
-    assert "another sweep is at work there" in ended.err
+    assert "another sweep is running in this folder" in ended.err
 
 
 def test_without_ray_the_engine_says_what_to_install(ntmp, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The plan of the house: who may import whom, what starts without torch, and that nothing goes undescribed."""
+"""The architecture: direction of imports between packages, starting without torch, and that nothing is undescribed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
-ROOMS = ("artifacts", "counting", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
+PACKAGES = ("artifacts", "counting", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
+# The only module through which training reads true labels.
+TRUE_LABELS = "ntmp_cli.artifacts.true_labels"
+# Most modules of the package that scoring new rows may load.
+PREDICT_MODULES = 60
+MOST_PARAMETERS = 6
 # NumPy is not among them: the options of `train` are declared beside the methods, which use it (0.05 s).
 HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "safetensors", "PIL", "ray", "pyarrow"}
 
@@ -35,7 +40,7 @@ def leaves(command: Any, name: str = "") -> dict[str, Any]:
     if not hasattr(command, "commands"):
         return {name: command}
     inner = (leaves(child, f"{name} {word}".strip()) for word, child in command.commands.items())
-    return {key: value for found in inner for key, value in found.items()}
+    return {key: value for commands in inner for key, value in commands.items()}
 
 
 LEAVES = leaves(typer.main.get_command(app))
@@ -94,8 +99,8 @@ def importers(*targets: str) -> set[str]:
     """Modules of the package that import one of `targets`, early or late."""
     return {
         name
-        for name, found in IMPORTS.items()
-        if any(belongs(imported.module, target) for imported in found for target in targets)
+        for name, imported_here in IMPORTS.items()
+        if any(belongs(imported.module, target) for imported in imported_here for target in targets)
     }
 
 
@@ -105,34 +110,34 @@ def test_the_reader_of_imports_sees_what_it_should():
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
         "def f():\n    import scipy\n    class C:\n        from ntmp_cli import stages\n"
     )
-    found = imports(source, "ntmp_cli.artifacts.x")
-    early = {i.module for i in found if not i.late}
+    statements = imports(source, "ntmp_cli.artifacts.x")
+    early = {i.module for i in statements if not i.late}
     assert {"os.path", "ntmp_cli.artifacts.oracle", "ntmp_cli.data.pools", "h5py"} <= early
-    assert {i.module for i in found if i.late} == {"scipy", "ntmp_cli", "ntmp_cli.stages"}
-    assert "torch" not in {i.module for i in found}
+    assert {i.module for i in statements if i.late} == {"scipy", "ntmp_cli", "ntmp_cli.stages"}
+    assert "torch" not in {i.module for i in statements}
     assert "ntmp_cli.artifacts.oracle" in {
         i.module for i in imports("from . import oracle", "ntmp_cli.artifacts", is_package=True)
     }
 
 
-def test_the_sources_are_found():
+def test_the_sources_are_read():
     assert {"ntmp_cli", "ntmp_cli.app", "ntmp_cli.artifacts", "ntmp_cli.learning.methods.ure"} <= SOURCES.keys()
-    assert {f"ntmp_cli.{room}" for room in ROOMS} <= SOURCES.keys()
+    assert {f"ntmp_cli.{package}" for package in PACKAGES} <= SOURCES.keys()
     assert "ntmp_cli.artifacts.hdf5" in importers("h5py")
 
 
 # --- directions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_knows_nothing_of_the_command_line_or_of_stages(room):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_knows_nothing_of_the_command_line_or_of_stages(package):
     outside = importers("typer", "click", "rich", "ntmp_cli.commands", "ntmp_cli.stages", "ntmp_cli.app")
-    assert {name for name in outside if belongs(name, f"ntmp_cli.{room}")} == set()
+    assert {name for name in outside if belongs(name, f"ntmp_cli.{package}")} == set()
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "artifacts"])
-def test_only_stages_and_commands_know_the_layout_on_disk(room):
-    assert {name for name in importers("ntmp_cli.artifacts") if belongs(name, f"ntmp_cli.{room}")} == set()
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "artifacts"])
+def test_only_stages_and_commands_know_the_layout_on_disk(package):
+    assert {name for name in importers("ntmp_cli.artifacts") if belongs(name, f"ntmp_cli.{package}")} == set()
 
 
 def test_stages_know_nothing_of_the_command_line():
@@ -144,21 +149,19 @@ def test_only_one_module_opens_hdf5_files():
     assert importers("h5py") == {"ntmp_cli.artifacts.hdf5"}
 
 
-def test_training_code_cannot_open_the_truth():
+def test_training_code_cannot_open_true_labels():
     # true_labels reads them for the oracle `supervised`; that no other method gets any is tested with the methods.
     writers = {"ntmp_cli.stages.make_tuples", "ntmp_cli.stages.import_tuples"}
-    allowed = writers | {"ntmp_cli.stages.evaluate", "ntmp_cli.stages.true_labels"}
-    assert {
-        name for name in importers("ntmp_cli.artifacts.oracle") if not belongs(name, "ntmp_cli.artifacts")
-    } == allowed
+    assert importers("ntmp_cli.artifacts.oracle") == writers | {"ntmp_cli.stages.evaluate", TRUE_LABELS}
+    assert importers(TRUE_LABELS) == {"ntmp_cli.stages.train"}
 
 
-def test_the_truth_is_not_within_reach_of_training_through_other_modules():
-    """Whatever `stages.train` loads, directly or not, true labels are read by `stages.true_labels` alone."""
+def test_training_cannot_reach_true_labels_through_other_modules():
+    """Whatever `stages.train` loads, directly or not, true labels are read by one module alone."""
     reached, waiting = set(), ["ntmp_cli.stages.train"]
     while waiting:
         name = waiting.pop()
-        if name in reached or name not in IMPORTS or name == "ntmp_cli.stages.true_labels":
+        if name in reached or name not in IMPORTS or name == TRUE_LABELS:
             continue
         reached.add(name)
         waiting += [imported.module for imported in IMPORTS[name]]
@@ -191,20 +194,20 @@ def test_the_count_law_knows_no_configuration_and_no_other_package():
 
 
 def test_commands_load_heavy_modules_only_when_they_run():
-    rooms = {f"ntmp_cli.{room}" for room in ROOMS if room != "artifacts"}
-    slow = HEAVY | rooms | {"numpy", "ntmp_cli.stages", "ntmp_cli.artifacts.hdf5", "ntmp_cli.artifacts.shards"}
+    packages = {f"ntmp_cli.{package}" for package in PACKAGES if package != "artifacts"}
+    slow = HEAVY | packages | {"numpy", "ntmp_cli.stages", "ntmp_cli.artifacts.hdf5", "ntmp_cli.artifacts.shards"}
     early = {
         (name, imported.module)
-        for name, found in IMPORTS.items()
+        for name, statements in IMPORTS.items()
         if belongs(name, "ntmp_cli.commands") or name in ("ntmp_cli", "ntmp_cli.app", "ntmp_cli.config")
-        for imported in found
+        for imported in statements
         if not imported.late and any(belongs(imported.module, module) for module in slow)
     }
     assert early == set()
 
 
-def test_settings_registry_and_errors_stand_on_nothing():
-    """These import no other part of the package, but errors; config the settings and the registries too."""
+def test_settings_registry_and_errors_import_no_package():
+    """These import nothing of ntmp_cli but errors; config also the settings and the registries."""
     for name, known in {
         "config": ("errors", "registry", "settings"),
         "settings": ("errors",),
@@ -212,16 +215,16 @@ def test_settings_registry_and_errors_stand_on_nothing():
         "tuple_source": (),
         "errors": (),
     }.items():
-        own = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
-        assert all(any(belongs(module, f"ntmp_cli.{each}") for each in known) for module in own), name
+        imported = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
+        assert all(any(belongs(module, f"ntmp_cli.{one}") for one in known) for module in imported), name
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "stages"])
-def test_nothing_below_the_commands_prints(room):
+@pytest.mark.parametrize("package", [*PACKAGES, "stages"])
+def test_nothing_below_the_commands_prints(package):
     printing = {
         f"{name}:{node.lineno}"
         for name, path in SOURCES.items()
-        if belongs(name, f"ntmp_cli.{room}")
+        if belongs(name, f"ntmp_cli.{package}")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and (
@@ -230,6 +233,42 @@ def test_nothing_below_the_commands_prints(room):
         )
     }
     assert printing == set()
+
+
+def test_stages_are_what_commands_call():
+    """Helpers belong to the package that they serve; features are an artefact that three stages make when needed."""
+    stages = {name for name in SOURCES if name.startswith("ntmp_cli.stages.")}
+    called = {imported.module for name in SOURCES if belongs(name, "ntmp_cli.commands") for imported in IMPORTS[name]}
+    assert stages - called == {"ntmp_cli.stages.features"}
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many a caller may pass: without self or cls."""
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def test_functions_have_few_parameters():
+    """Commands declare one parameter per option, and an estimator of scikit-learn one per setting."""
+    many = {
+        f"{name}.{node.name}"
+        for name, path in SOURCES.items()
+        if not belongs(name, "ntmp_cli.commands")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and parameters(node) > MOST_PARAMETERS
+    }
+    assert many == {"ntmp_cli.classifier.__init__"}
+
+
+LOADED = "import sys, ntmp_cli.stages.predict; print(*(name for name in sys.modules if name.startswith('ntmp_cli')))"
+
+
+def test_scoring_new_rows_does_not_load_training():
+    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    loaded = set(ended.stdout.split())
+    assert "ntmp_cli.learning.models" in loaded
+    assert not loaded & {"ntmp_cli.learning.loop", "ntmp_cli.learning.trainer", "ntmp_cli.stages.train"}
+    assert len(loaded) <= PREDICT_MODULES
 
 
 # --- starting without torch ---------------------------------------------------------------------
@@ -257,7 +296,7 @@ sys.stderr.write(json.dumps([code, loaded]))
 )
 def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
     command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(sorted(HEAVY))]
-    # Errors come first on stderr; the driver's own line is the last.
+    # Errors come first on stderr; the driver's line is the last.
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     code, loaded = json.loads(ended.stderr.splitlines()[-1])
     assert loaded == []
@@ -394,15 +433,15 @@ def test_every_registered_thing_has_a_docstring(kind):
     registry = REGISTRIES[kind]
     assert registry.names()
     for name in registry.names():
-        own = registry.get(name).__doc__
-        assert own, f"{kind} {name}"
-        assert registry.summaries()[name] == own.strip().partition("\n")[0]
+        docstring = registry.get(name).__doc__
+        assert docstring, f"{kind} {name}"
+        assert registry.summaries()[name] == docstring.strip().partition("\n")[0]
 
 
 def test_a_name_cannot_be_registered_twice():
     registry: Registry[object, Facts] = Registry("thing", "ntmp_cli.errors", Facts)
     registry.register("one")(object())
-    with pytest.raises(UsageError, match=r"test_house\.py:\d+: thing 'one' is registered twice: here and by"):
+    with pytest.raises(UsageError, match=r"test_architecture\.py:\d+: thing 'one' is registered twice: here and by"):
         registry.register("one")(object())
 
 
@@ -411,7 +450,7 @@ def test_every_module_has_a_docstring(name):
     assert ast.get_docstring(ast.parse(SOURCES[name].read_text(encoding="utf-8")))
 
 
-def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+def test_no_two_test_files_have_the_same_name() -> None:
     """The folders are no packages: pytest imports a test file by its bare name, and refuses the second of a name."""
     names = [path.name for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "conftest.py"]
     assert sorted(set(names)) == sorted(names)

@@ -1,17 +1,21 @@
 """True labels for training: for an oracle, and for no other method.
 
-A test names this module as the only exemption, and checks that no competitor asks for its targets.
+A test names this module as the only exemption, and checks that no other method asks for its targets.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact
+from ntmp_cli.artifacts.manifest import Artifact
 from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.errors import UsageError
-from ntmp_cli.learning.method import Method
+
+if TYPE_CHECKING:
+    from ntmp_cli.learning.method import Method
 
 
 def true_targets(tuples: Artifact, method: Method) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
