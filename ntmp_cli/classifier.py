@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.data.own.grouping import group_rows, set_aside
+from ntmp_cli.data.user.grouping import group_rows, set_aside
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.cross_fitting import prior_free_training

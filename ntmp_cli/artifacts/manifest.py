@@ -30,7 +30,7 @@ from ntmp_cli.artifacts.summaries import (
     SweepSummary,
     TuplesSummary,
 )
-from ntmp_cli.artifacts.summary_parts import Summary, problems_of
+from ntmp_cli.artifacts.summary_fields import Summary, problems_of
 from ntmp_cli.errors import ArtifactError
 
 # An artefact whose kind does not matter is written without a parameter: `Artifact`.

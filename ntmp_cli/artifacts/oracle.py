@@ -42,6 +42,6 @@ def read_oracle(artifact: Artifact, name: str) -> dict[str, NDArray[Any]]:
         return {key: hdf5.array(file, key) for key in file}
 
 
-def read_test_labels(artifact: Artifact) -> NDArray[np.bool_]:
-    """Labels of the test split, from a tuples directory or from a run that carries a copy."""
-    return read_oracle(artifact, TEST_LABELS)["labels"].astype(bool)
+def read_labels(artifact: Artifact, name: str = TEST_LABELS) -> NDArray[np.bool_]:
+    """Labels of the test split or of another file, from a tuples directory or from a run that carries a copy."""
+    return read_oracle(artifact, name)["labels"].astype(bool)

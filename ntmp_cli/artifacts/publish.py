@@ -35,7 +35,7 @@ from ntmp_cli.artifacts.manifest import (
     sha256_file,
 )
 from ntmp_cli.artifacts.overlap import refuse_overlap
-from ntmp_cli.artifacts.summary_parts import Summary
+from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -100,7 +100,7 @@ class Staging:
         self._hasher.shutdown(cancel_futures=True)
 
 
-def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | None:
+def existing_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | None:
     """Settle what happens to existing output before any work is done.
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
@@ -242,7 +242,7 @@ def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
 
 
 @contextmanager
-def sole_user(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold a folder for one process, until it ends in whatever way; False if another one holds it.
 
     Where the system cannot lock folders everybody is told True.

@@ -28,7 +28,7 @@ from ntmp_cli.artifacts.layout import (
     TEST_LABELS,
     WEIGHTS,
 )
-from ntmp_cli.artifacts.summary_parts import (
+from ntmp_cli.artifacts.summary_fields import (
     Count,
     Files,
     InstanceSummary,

@@ -17,7 +17,7 @@ from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
 
 if TYPE_CHECKING:
-    from ntmp_cli.stages.sweep import Sweep, Workplace
+    from ntmp_cli.stages.sweep import Sweep, SweepFolder
     from ntmp_cli.sweeps.plans import SweepPlan
 
 app = typer.Typer(
@@ -129,11 +129,11 @@ def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) ->
 def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) -> None:
     from ntmp_cli.commands.progress import watching_cells
     from ntmp_cli.commands.result_views import sweep_view
-    from ntmp_cli.stages.sweep import Workplace, failed_cells, resolve, run_sweep
+    from ntmp_cli.stages.sweep import SweepFolder, failed_cells, resolve, run_sweep
     from ntmp_cli.sweeps.engine import Resources
 
     plan = resolve(config, tuples)
-    place = Workplace(running.out, tuples, running.data_root, running.download, running.device)
+    place = SweepFolder(running.out, tuples, running.data_root, running.download, running.device)
     if running.dry_run:
         _list_cells(plan, place, running.json)
         return
@@ -151,7 +151,7 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 
 
-def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
+def _list_cells(plan: SweepPlan, place: SweepFolder, json: bool) -> None:
     from ntmp_cli.commands.result_views import plan_view
     from ntmp_cli.stages.sweep import finished_cells
 

@@ -21,13 +21,13 @@ from ntmp_cli.artifacts import (
     RunArtifact,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.runs import open_run, train_config
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -82,7 +82,7 @@ def audit(
     inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
     plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
-    if out is not None and (kept := kept_output(out, plan, if_exists)):
+    if out is not None and (kept := existing_output(out, plan, if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
     if run is None:
@@ -246,7 +246,7 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
 
 def _heldout(run: RunArtifact) -> ScoredTuples | None:
     """Held-out tuples as the run scored them, at the tuples' rate."""
-    scores = read_all_scores(run)
+    scores = read_scores(run)
     if "heldout_tuples" not in scores:
         return None
     shift = tuple_shift(run)
@@ -309,7 +309,7 @@ def _expected_accuracy(run: RunArtifact, confidence: float, found: CountAudit) -
     Its interval allows for the draw of U, and by the delta method for the errors of the temperature and of the noise
     rate that the temperature was fitted with.
     """
-    scores = read_all_scores(run).get("heldout_unlabeled")
+    scores = read_scores(run).get("heldout_unlabeled")
     if scores is None or len(scores) < 2:
         return None
     temperature = usable_temperature(run, found.noise)

@@ -15,7 +15,7 @@ from ntmp_cli.artifacts import (
     Plan,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -57,7 +57,7 @@ def estimate_prior(
     plugins = plugin_settings({"priors": priors.names(), "models": [config.model], "encoders": [config.encoder]})
     reads = (tuples_path, *weights_files(config))
     plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept
     chosen = choose_device(device)
     source: TuplesArtifact = tuples

@@ -20,17 +20,17 @@ from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.runs import open_run, train_config, training_task
 from ntmp_cli.artifacts.stored_tuples import instance_format
-from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
+from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.data.own.grouping import NONE, counts_of_tuples
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
-from ntmp_cli.data.own.sources import open_new_rows
-from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
+from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
+from ntmp_cli.data.user.inputs import open_new_rows
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import ArtifactError, DataError
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict

@@ -14,10 +14,10 @@ from ntmp_cli.artifacts import (
     Artifact,
     Plan,
     TuplesArtifact,
-    kept_output,
+    existing_output,
+    folder_lock,
     open_artifact,
     refuse_overlap,
-    sole_user,
 )
 from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
 from ntmp_cli.artifacts.manifest import carries_manifest
@@ -42,9 +42,9 @@ from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.sweep_results import publish_results
 from ntmp_cli.stages.train import resolve_prior, training_plan
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import Engine, Resources, engines
-from ntmp_cli.sweeps.plans import Cell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
+from ntmp_cli.sweeps.plans import SweepCell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _mean_rate(config: SweepConfig, own: TuplesArtifact | None) -> float:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class SweepFolder:
     """Where a sweep lives, and where its data come from."""
 
     out: Path
@@ -143,13 +143,13 @@ class Workplace:
         """What is made below OUT."""
         return [folder for folder in SWEEP_FOLDERS if folder != "tuples" or self.own_tuples is None]
 
-    def cell(self, cell: Cell) -> Path:
+    def cell(self, cell: SweepCell) -> Path:
         return self.out / "cells" / cell.name
 
-    def log(self, cell: Cell) -> Path:
+    def log(self, cell: SweepCell) -> Path:
         return self.out / "logs" / f"{cell.name}.log"
 
-    def tuples(self, cell: Cell) -> Path:
+    def tuples(self, cell: SweepCell) -> Path:
         return self.own_tuples or self.out / "tuples" / cell.tuples_name
 
     def loader(self) -> Callable[[MakeTuplesConfig], LabelledData]:
@@ -158,7 +158,7 @@ class Workplace:
         return lambda config: load(config.dataset, resize=config.resize)
 
 
-def finished_cells(plan: SweepPlan, place: Workplace) -> set[str]:
+def finished_cells(plan: SweepPlan, place: SweepFolder) -> set[str]:
     """Names of the cells that a run would keep; nothing is made or changed."""
     load = place.loader()
     current: dict[str, bool] = {}
@@ -176,7 +176,7 @@ def finished_cells(plan: SweepPlan, place: Workplace) -> set[str]:
     return finished
 
 
-def _training_plan(cell: Cell, tuples: TuplesArtifact) -> Plan:
+def _training_plan(cell: SweepCell, tuples: TuplesArtifact) -> Plan:
     return training_plan(cell.training, tuples, resolve_prior(cell.training, tuples, None))
 
 
@@ -186,7 +186,7 @@ def _fulfils(path: Path, plan: Plan) -> bool:
 
 def run_sweep(
     plan: SweepPlan,
-    place: Workplace,
+    place: SweepFolder,
     *,
     engine: str = "local",
     resources: Resources,
@@ -195,7 +195,7 @@ def run_sweep(
     """Train every cell that is not there yet, whatever becomes of the others, and publish what all of them show."""
     start = engines.get(engine)
     refuse_overlap(place.out, _reads(plan, place), place.folders())
-    with sole_user(place.out) as mine, stop_requested() as stopping:
+    with folder_lock(place.out) as mine, stop_requested() as stopping:
         if not mine:
             raise UsageError(f"{place.out}: another sweep is at work there", hint="Wait for it, or choose another OUT.")
         tally = Tally(len(plan.cells))
@@ -204,7 +204,7 @@ def run_sweep(
         for cell in plan.cells:
             if cell.name not in plans:
                 continue
-            if kept_output(place.cell(cell), plans[cell.name], "refresh"):
+            if existing_output(place.cell(cell), plans[cell.name], "refresh"):
                 tally.kept += 1
             else:
                 waiting.append(cell)
@@ -219,7 +219,7 @@ def run_sweep(
     return Sweep(plan, tally, *publish_results(plan, runs, failed, resources.threads, place.out / "results"))
 
 
-def _reads(plan: SweepPlan, place: Workplace) -> set[Path]:
+def _reads(plan: SweepPlan, place: SweepFolder) -> set[Path]:
     """The inputs that come from outside."""
     own = () if place.own_tuples is None else (place.own_tuples,)
     named = [path for cell in plan.cells if cell.tuples for path in named_paths(cell.tuples.dataset)]
@@ -242,7 +242,7 @@ def failed_cells(tally: Tally, what: str) -> FailedCellsError:
     )
 
 
-def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: Callable[[], bool]) -> dict[str, Plan]:
+def _training_plans(plan: SweepPlan, place: SweepFolder, tally: Tally, stopping: Callable[[], bool]) -> dict[str, Plan]:
     """Make the tuples that cells share, each once, and say what each cell will be; cells without tuples fail."""
     load = place.loader()
     tuples: dict[str, TuplesArtifact | NtmpError] = {}
@@ -261,7 +261,7 @@ def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: C
 
 
 def _tuples_of(
-    cell: Cell, place: Workplace, load: Callable[[MakeTuplesConfig], LabelledData]
+    cell: SweepCell, place: SweepFolder, load: Callable[[MakeTuplesConfig], LabelledData]
 ) -> TuplesArtifact | NtmpError:
     out = place.tuples(cell)
     if cell.tuples is None:
@@ -273,7 +273,7 @@ def _tuples_of(
         return error
 
 
-def _without_tuples(cell: Cell, error: NtmpError, place: Workplace) -> Failure:
+def _without_tuples(cell: SweepCell, error: NtmpError, place: SweepFolder) -> Failure:
     file = place.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"make-tuples: {error.message}\n{error.hint or ''}\n", encoding="utf-8")
@@ -281,9 +281,9 @@ def _without_tuples(cell: Cell, error: NtmpError, place: Workplace) -> Failure:
 
 
 def _train(
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     plans: dict[str, Plan],
-    place: Workplace,
+    place: SweepFolder,
     tally: Tally,
     start: Engine,
     resources: Resources,
@@ -309,7 +309,7 @@ def _train(
             watch(tally)
 
 
-def _call(cell: Cell, place: Workplace, threads: int) -> Call:
+def _call(cell: SweepCell, place: SweepFolder, threads: int) -> Call:
     file = place.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -324,7 +324,7 @@ def _call(cell: Cell, place: Workplace, threads: int) -> Call:
     return Call(cell.name, function, arguments, str(file.absolute()), threads, plugin_files())
 
 
-def _failure(cell: Cell, outcome: Outcome, plan: Plan, place: Workplace) -> Failure | None:
+def _failure(cell: SweepCell, outcome: CallOutcome, plan: Plan, place: SweepFolder) -> Failure | None:
     if outcome.error is not None:
         return Failure(cell.name, outcome.error, outcome.exit_code, place.log(cell))
     if not _fulfils(place.cell(cell), plan):

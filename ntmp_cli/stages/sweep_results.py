@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ntmp_cli.artifacts import Artifact, Plan, RunArtifact, describe_input, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import Artifact, Plan, RunArtifact, describe_input, existing_output, open_artifact, publishing
 from ntmp_cli.artifacts.jsonlines import json_lines, read_json_rows
 from ntmp_cli.artifacts.layout import ROWS, SUMMARY
 from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
@@ -18,7 +18,7 @@ from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.drawing import Dash
 from ntmp_cli.reporting.sweep_figures import Line, Mark, Panel, grid_figure, sweep_figure
 from ntmp_cli.stages.evaluate import run_metrics, table_csv
-from ntmp_cli.sweeps.plans import Cell, SweepPlan
+from ntmp_cli.sweeps.plans import SweepCell, SweepPlan
 from ntmp_cli.sweeps.windows import Point, Window, point, robustness_window, wide_points
 
 WINDOWS = "windows.json"
@@ -55,7 +55,7 @@ def publish_results(
     inputs = tuple(describe_input(run) for run in runs.values())
     how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
     publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
-    if kept := kept_output(out, publication, "refresh"):
+    if kept := existing_output(out, publication, "refresh"):
         return kept, read_json_rows(kept, SUMMARY)
     values = {name: run_metrics(run, metrics.names(), _deployment_prior(plan, run)) for name, run in runs.items()}
     rows = [row for cell in plan.cells if cell.name in runs for row in _rows(cell, runs[cell.name], values[cell.name])]
@@ -90,7 +90,7 @@ def _deployment_prior(plan: SweepPlan, run: RunArtifact) -> float:
     return known if known is not None else plan.prior or run.summary.prior
 
 
-def _rows(cell: Cell, run: RunArtifact, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
+def _rows(cell: SweepCell, run: RunArtifact, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
     said = run.summary
     facts = {"method": said.method, "dataset": said.dataset, "tuples": said.tuples, "prior": said.prior}
     for metric, value in values.items():
@@ -100,7 +100,7 @@ def _rows(cell: Cell, run: RunArtifact, values: Mapping[str, float | None]) -> I
 
 def _points(plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]]) -> Iterator[PointOfRun]:
     """Every planned point, also one of which no seed was trained."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[SweepCell]] = {}
     for cell in plan.cells:
         groups.setdefault((cell.run, repr(cell.position)), []).append(cell)
     for cells in groups.values():

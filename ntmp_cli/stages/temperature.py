@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import RunArtifact
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import mean_nll
@@ -40,7 +40,7 @@ def counts_temperature(run: RunArtifact, scores: dict[str, NDArray[Any]], noise:
 
 def usable_temperature(run: RunArtifact, noise: float | None = None) -> Temperature:
     """The same, but T = 1 where held-out counts cannot tell; `fit` says why."""
-    scores = read_all_scores(run)
+    scores = read_scores(run)
     tuples = len(scores.get("heldout_sizes", ()))
     if 0 < tuples < FEWEST_TUPLES:
         return Temperature(1.0, "too few held-out tuples")
@@ -52,7 +52,7 @@ def log_temperature_error(run: RunArtifact, found: Temperature, noise: float) ->
     """Standard error of log T, by the curvature of the likelihood of the held-out counts; 0 where T was not fitted."""
     if found.fit != "fitted":
         return 0.0
-    scores = read_all_scores(run)
+    scores = read_scores(run)
     inside, shift = scores["heldout_tuples"].astype(np.float64), tuple_shift(run)
     observed = CountObservations(scores["heldout_sizes"], scores["heldout_counts"], count_noise(noise))
     steps = np.exp(np.array([-STEP, 0.0, STEP])) / found.value

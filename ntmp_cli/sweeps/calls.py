@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """How a call ended: `error` is None, or what went wrong in one line, and the exit code that it stands for."""
 
     name: str
@@ -40,7 +40,7 @@ class Outcome:
     exit_code: int = 0
 
 
-def perform(call: Call) -> Outcome:
+def perform(call: Call) -> CallOutcome:
     """Carry out a call in this process. Whatever goes wrong is an outcome, but an interruption is passed on."""
     with _logged_to(Path(call.log)):
         log.info("process %d begins %s", os.getpid(), call.name)
@@ -57,13 +57,13 @@ def perform(call: Call) -> Outcome:
             log.error(error.message)
             if error.hint:
                 log.info(error.hint)
-            return Outcome(call.name, error.message, error.exit_code)
+            return CallOutcome(call.name, error.message, error.exit_code)
         except Exception as error:
             log.exception("%s failed", call.name)
             what = str(error).strip().partition("\n")[0]
-            return Outcome(call.name, f"{type(error).__name__}: {what}", 3 if isinstance(error, OSError) else 1)
+            return CallOutcome(call.name, f"{type(error).__name__}: {what}", 3 if isinstance(error, OSError) else 1)
         log.info("process %d ends %s", os.getpid(), call.name)
-        return Outcome(call.name)
+        return CallOutcome(call.name)
 
 
 @contextmanager

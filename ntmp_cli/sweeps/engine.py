@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 
 # How often an engine that waits gives its caller the floor.
 PATIENCE_SECONDS = 0.2
@@ -40,7 +40,7 @@ def usable_cores() -> int:
 
 
 class Engine(Protocol):
-    def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+    def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
         """Yield every call's outcome as it ends, and None now and then. Closing the generator stops what still runs."""
         ...
 

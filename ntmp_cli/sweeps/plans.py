@@ -28,7 +28,7 @@ LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One training: where it stands on the axes of the sweep, and the settings of its two stages."""
 
     name: str
@@ -55,7 +55,7 @@ class SweepPlan:
     kind: str
     config: SweepConfig
     axis: str | None
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     left_out: tuple[LeftOut, ...] = ()
     prior: float | None = None  # π̂, where the cells are trained with others
     mean_rate: float | None = None  # ᾱ, where the plan depends on it
@@ -147,7 +147,7 @@ def _cells(
     points: Sequence[_Point],
     shared: Mapping[str, Mapping[str, Any]] | None = None,
     own_tuples: bool = False,
-) -> tuple[Cell, ...]:
+) -> tuple[SweepCell, ...]:
     """Points × runs × seeds. `shared` holds what a sweep assumes where the user says nothing."""
     _require_no_seed(config)
     if own_tuples and config.make_tuples:
@@ -165,7 +165,7 @@ def _cells(
         tuples = None if own_tuples else build(MakeTuplesConfig, {**drawing, "seed": seed}, "make_tuples")
         position = _as_understood(point, training, tuples)
         cells.append(
-            Cell(
+            SweepCell(
                 name=_name({**({"run": run} if run else {}), **position, "seed": seed}),
                 run=run,
                 position=position,

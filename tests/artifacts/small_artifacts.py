@@ -10,7 +10,7 @@ import numpy as np
 from ntmp_cli.artifacts import Staging
 from ntmp_cli.artifacts.shards import TupleBlock
 from ntmp_cli.artifacts.summaries import ReportSummary, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, Sizes, Strata, StratumRow
 
 
 def as_report(staging: Staging) -> None:

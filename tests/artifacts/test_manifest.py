@@ -18,7 +18,7 @@ from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact, publishing
 from ntmp_cli.artifacts.manifest import FileEntry, Manifest, carries_manifest
 from ntmp_cli.artifacts.summaries import ReportSummary
-from ntmp_cli.artifacts.summary_parts import Summary
+from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.errors import ArtifactError
 
 

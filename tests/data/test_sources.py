@@ -17,7 +17,6 @@ from ntmp_cli import vision
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
 from ntmp_cli.data.sources import torchvision_sets
 from ntmp_cli.data.sources._shared import default_root
-from ntmp_cli.data.sources.gaussians import Gaussians, log_density_ratio
 from ntmp_cli.errors import DataError, UsageError
 
 SHAPES = {"mnist": (28, 28), "fashion-mnist": (28, 28), "cifar10": (3, 32, 32), "svhn": (3, 32, 32)}
@@ -364,22 +363,12 @@ def test_gaussians_have_the_documented_defaults():
     assert data.fingerprint() == load_labelled("gaussians:dim=2, separation=2").fingerprint()
 
 
-def test_gaussians_have_the_asked_means_and_unit_covariance():
+def test_gaussians_have_the_requested_means_and_unit_covariance():
     data = load_labelled("gaussians:dim=3,separation=1.5,size=100000,test=2")
     for label, sign in ((0, -1), (1, 1)):
         x = data.x_train[data.y_train == label]
         np.testing.assert_allclose(x.mean(axis=0), [sign * 0.75, 0, 0], atol=0.02)
         np.testing.assert_allclose(np.cov(x.T), np.eye(3), atol=0.03)
-
-
-def test_gaussians_log_ratio_is_that_of_the_two_densities():
-    from scipy.stats import multivariate_normal
-
-    parameters = Gaussians(dim=3, separation=1.5)
-    x = np.random.default_rng(0).normal(size=(50, 3))
-    mean = np.array([0.75, 0, 0])
-    expected = multivariate_normal(mean).logpdf(x) - multivariate_normal(-mean).logpdf(x)
-    np.testing.assert_allclose(log_density_ratio(parameters, x), expected, atol=1e-12)
 
 
 def test_gaussians_test_split_does_not_depend_on_the_training_size():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig
-from ntmp_cli.data.specs import draw_sizes, mean_rate, parse_spec
+from ntmp_cli.data.specs import mean_rate, parse_spec, sample_sizes
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.settings import build
 from ntmp_cli.sweeps.plans import plan_count_noise, plan_gap, plan_grid, plan_prior
@@ -166,6 +166,6 @@ def test_offsets_need_their_reference_and_points_are_given_once():
 @pytest.mark.parametrize("specs", [["3:1"], ["5:1-3"], ["5:~0.4"], ["3-7:1-2"], ["3:1@0.7", "5:4@0.3", "2-4:~0.9"]])
 def test_the_mean_rate_is_that_of_drawn_tuples(specs):
     parsed = [parse_spec(text) for text in specs]
-    n, m = draw_sizes(parsed, 200_000, np.random.default_rng(0))
+    n, m = sample_sizes(parsed, 200_000, np.random.default_rng(0))
     rates = m / n
     assert mean_rate(parsed) == pytest.approx(rates.mean(), abs=5 * rates.std() / np.sqrt(len(rates)) + 1e-12)

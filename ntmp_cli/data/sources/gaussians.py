@@ -71,11 +71,6 @@ class Gaussians:
         return ":".join(["gaussians", ",".join(changed)]) if changed else "gaussians"
 
 
-def log_density_ratio(parameters: Gaussians, x: NDArray[np.floating]) -> NDArray[np.float64]:
-    """log p₊(x)/p₋(x) = s·x₁: everything but the cross term of the two squares cancels."""
-    return np.float64(parameters.separation) * x[:, 0].astype(np.float64)
-
-
 def sample(
     parameters: Gaussians, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

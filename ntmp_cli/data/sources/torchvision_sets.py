@@ -40,7 +40,7 @@ _STALLED_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A place where a set may lie: its files, each under one of some paths, and how to read them."""
 
     shown: Path
@@ -63,7 +63,7 @@ class ImageSet:
     sizes: tuple[int, int]
     classes: tuple[str, ...]
     positive: tuple[str, ...]
-    places: Callable[[Path], list[Place]]
+    places: Callable[[Path], list[Location]]
     torchvision: str
     parts: tuple[Mapping[str, Any], ...] = ({"train": True},)
 
@@ -81,35 +81,35 @@ _SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def idx_places(*folders: str) -> Callable[[Path], list[Place]]:
+def idx_places(*folders: str) -> Callable[[Path], list[Location]]:
     """The four IDX files, raw or gzipped, in one of `folders` or in the root itself."""
 
-    def places(root: Path) -> list[Place]:
+    def places(root: Path) -> list[Location]:
         return [
-            Place(place, tuple((place / name, place / f"{name}.gz") for name in _IDX_FILES), _read_idx_files)
+            Location(place, tuple((place / name, place / f"{name}.gz") for name in _IDX_FILES), _read_idx_files)
             for place in (*(root / folder for folder in folders), root)
         ]
 
     return places
 
 
-def cifar_places(root: Path) -> list[Place]:
+def cifar_places(root: Path) -> list[Location]:
     """The six batches, in torchvision's folder or in the root itself."""
     return [
-        Place(place, tuple((place / name,) for name in _CIFAR_FILES), _read_cifar_files)
+        Location(place, tuple((place / name,) for name in _CIFAR_FILES), _read_cifar_files)
         for place in (root / "cifar-10-batches-py", root)
     ]
 
 
-def svhn_places(root: Path) -> list[Place]:
+def svhn_places(root: Path) -> list[Location]:
     """The two files of cropped digits in the root."""
-    return [Place(root, tuple((root / name,) for name in _SVHN_FILES), _read_svhn_files)]
+    return [Location(root, tuple((root / name,) for name in _SVHN_FILES), _read_svhn_files)]
 
 
-def npz_place(root: Path, name: str) -> Place:
+def npz_place(root: Path, name: str) -> Location:
     """NAME.npz in the root."""
     path = root / f"{name}.npz"
-    return Place(path, ((path,),), _read_npz_file)
+    return Location(path, ((path,),), _read_npz_file)
 
 
 def _read_idx_files(files: Sequence[Path]) -> Arrays:
@@ -246,7 +246,7 @@ def load(known: ImageSet, request: SourceRequest) -> LabelledData:
     )
 
 
-def choose(name: str, places: Sequence[Place]) -> Place:
+def choose(name: str, places: Sequence[Location]) -> Location:
     """The first place that holds all its files, or a DataError that names every place."""
     for place in places:
         if not place.missing():
@@ -263,7 +263,7 @@ def choose(name: str, places: Sequence[Place]) -> Place:
     )
 
 
-def _sought(place: Place) -> str:
+def _sought(place: Location) -> str:
     """The first file that was looked for, so that a folder's name does not leave open what it should hold."""
     path, *others = place.files[0]
     return f"{path}{' or .gz' if others else ''}"

@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
 from ntmp_cli.sweeps.worker import GRACE_SECONDS
 
@@ -23,7 +23,7 @@ _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ntmp_cli
 
 
 @engines.register("local")
-def local(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+def local(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
     """Processes on this machine, one call each at a time; a call whose process dies is tried once more."""
     pool = _Pool(calls, resources)
     slots = [threading.Thread(target=pool.serve, daemon=True) for _ in range(min(resources.jobs_here, len(calls)))]
@@ -48,12 +48,12 @@ class _Pool:
         self._waiting: queue.SimpleQueue[Call] = queue.SimpleQueue()
         for call in calls:
             self._waiting.put(call)
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[CallOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stopping = False
         self._workers: list[_Worker] = []
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> CallOutcome | None:
         try:
             return self._outcomes.get(timeout=PATIENCE_SECONDS)
         except queue.Empty:
@@ -80,7 +80,7 @@ class _Pool:
             if self._stopping:
                 break
             lost = f"its process {ended}, {ATTEMPTS} times; is there enough memory for so many --jobs?"
-            self._outcomes.put(outcome or Outcome(call.name, lost, 1))
+            self._outcomes.put(outcome or CallOutcome(call.name, lost, 1))
         if worker is not None:
             worker.end()
 
@@ -115,7 +115,7 @@ class _Worker:
             process_group=0,
         )
 
-    def ask(self, call: Call) -> Outcome | None:
+    def ask(self, call: Call) -> CallOutcome | None:
         """The outcome, or None if the process died over it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -125,7 +125,7 @@ class _Worker:
             answer = self._process.stdout.readline()
         except (OSError, ValueError):  # its input is closed, by death or by `end`
             return None
-        return Outcome(**json.loads(answer)) if answer.endswith(b"\n") else None
+        return CallOutcome(**json.loads(answer)) if answer.endswith(b"\n") else None
 
     def how_it_ended(self) -> str:
         self.end()

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from ntmp_cli.errors import InterruptedRunError, UsageError
-from ntmp_cli.sweeps.calls import Call, Outcome, perform
+from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
 
 RETRIES = 3
@@ -22,7 +22,7 @@ STOP_SECONDS = 10
 
 
 @engines.register("ray")
-def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
     """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
     _prepare(resources.address)
     ray = _ray()
@@ -33,7 +33,7 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcom
         yield from _outcomes(ray, calls, resources)
 
 
-def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
     pending: dict[Any, Call] = {}
     try:
         # A call that was interrupted in a worker that is shut down is repeated as well: it goes on from its checkpoint.
@@ -138,10 +138,10 @@ def _connect(ray: Any, resources: Resources) -> None:
         raise _no_cluster(resources.address, str(error).strip().partition("\n")[0]) from None
 
 
-def _outcome(ray: Any, reference: Any, call: Call) -> Outcome:
+def _outcome(ray: Any, reference: Any, call: Call) -> CallOutcome:
     try:
-        outcome: Outcome = ray.get(reference)
+        outcome: CallOutcome = ray.get(reference)
     except ray.exceptions.RayError as error:
         reason = str(error).strip().partition("\n")[0]
-        return Outcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
+        return CallOutcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
     return outcome

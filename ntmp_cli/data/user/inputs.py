@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ntmp_cli.data.own.arrays import COUNTS, OFFSETS, UNLABELED, ArrayFile, ArrayRows, X, is_array_file, open_arrays
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
-from ntmp_cli.data.own.pictures import (
+from ntmp_cli.data.sources._shared import looking_at
+from ntmp_cli.data.user.arrays import COUNTS, OFFSETS, UNLABELED, ArrayFile, ArrayRows, X, is_array_file, open_arrays
+from ntmp_cli.data.user.images import (
     COUNTS_FILE,
-    Album,
-    PictureRows,
+    ImageFormat,
+    ImageRows,
     all_images,
     class_folders,
     table_of_images,
     tuple_folders,
 )
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.reading import read_counts
-from ntmp_cli.data.own.rows import Role, RowSource, open_table_rows, require_column
-from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, Table, is_table, open_table
-from ntmp_cli.data.sources._shared import looking_at
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.reading import read_counts
+from ntmp_cli.data.user.rows import Role, RowSource, open_table_rows, require_column
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, TableFile, is_table, open_table
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.tuple_source import InstanceFormat
 
@@ -41,7 +41,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How the user wants the files to be read."""
 
     roles: Roles
@@ -52,7 +52,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Opened:
+class ImportSources:
     """The sources of an import, with their headers read; counts where a file of their own gives them."""
 
     main: RowSource
@@ -61,24 +61,24 @@ class Opened:
     counts: dict[str, int] | None
 
 
-def open_inputs(inputs: Inputs, how: Reading, problems: Problems) -> Opened:
+def open_inputs(inputs: Inputs, how: ReadOptions, problems: Problems) -> ImportSources:
     """Open all files of an import. The main one says what the features are; the others must have them too."""
     for path in inputs.paths().values():
         if path == STDIN:
             raise UsageError("an import reads its files more than once, so not from standard input")
         if not path.exists():
             raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
-    album = Album(how.resize)
+    form = ImageFormat(how.resize)
     main = inputs.main
     inner: RowSource | None = None
     counts_file = inputs.counts
     if is_table(main):
-        rows = _main_table(open_table(main, how.block_bytes), main, how, album, counts_apart=counts_file is not None)
+        rows = _main_table(open_table(main, how.block_bytes), main, how, form, counts_apart=counts_file is not None)
     elif is_array_file(main):
         rows, inner = _main_arrays(open_arrays(main, how.block_bytes), how.roles, counts_apart=counts_file is not None)
     elif main.is_dir():
         with looking_at(main):
-            rows, inner, empty = tuple_folders(main, album)
+            rows, inner, empty = tuple_folders(main, form)
         for name in empty:
             problems.add(str(main / name), f"tuple '{name}' is empty: it has no images")
         counts_file = counts_file or main / COUNTS_FILE
@@ -91,13 +91,13 @@ def open_inputs(inputs: Inputs, how: Reading, problems: Problems) -> Opened:
     _refuse_useless_resize(how, rows)
     if inner is not None and inputs.unlabeled is not None:
         raise UsageError(f"--unlabeled {inputs.unlabeled}: {main} has unlabeled rows of its own", hint="Pass one.")
-    unlabeled = inner or (None if inputs.unlabeled is None else _other(inputs.unlabeled, how, album, rows, ()))
-    test = None if inputs.test is None else _other(inputs.test, how, album, rows, ("label",))
+    unlabeled = inner or (None if inputs.unlabeled is None else _other(inputs.unlabeled, how, form, rows, ()))
+    test = None if inputs.test is None else _other(inputs.test, how, form, rows, ("label",))
     counts = None if counts_file is None else _counts(counts_file, how.roles, problems)
-    return Opened(rows, unlabeled, test, counts)
+    return ImportSources(rows, unlabeled, test, counts)
 
 
-def _main_table(table: Table, path: Path, how: Reading, album: Album, *, counts_apart: bool) -> RowSource:
+def _main_table(table: TableFile, path: Path, how: ReadOptions, form: ImageFormat, *, counts_apart: bool) -> RowSource:
     roles = how.roles
     if not counts_apart:
         require_column(table, roles.count_column, "the count of positives (--count-column, or --counts FILE)")
@@ -105,7 +105,7 @@ def _main_table(table: Table, path: Path, how: Reading, album: Album, *, counts_
     if _has_images(table, roles):
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
         present = _present(table, roles, ("tuple", *offers))
-        return table_of_images(table, path.parent, roles.image_column, album, present)
+        return table_of_images(table, path.parent, roles.image_column, form, present)
     return open_table_rows(
         table, roles, needs=("tuple",), offers=offers, categorical=how.categorical, ignore=how.ignore
     )
@@ -131,16 +131,16 @@ def _alike(rows: ArrayRows, inner: ArrayRows | None) -> tuple[ArrayRows, ArrayRo
     return rows, inner
 
 
-def _other(path: Path, how: Reading, album: Album, main: RowSource, needs: Sequence[Role]) -> RowSource:
+def _other(path: Path, how: ReadOptions, form: ImageFormat, main: RowSource, needs: Sequence[Role]) -> RowSource:
     """Unlabeled or test rows, with the features of the main file."""
     found: RowSource
     if is_table(path):
         table = open_table(path, how.block_bytes)
-        if isinstance(main, PictureRows):
+        if isinstance(main, ImageRows):
             for name in (how.roles.image_column, *(getattr(how.roles, f"{role}_column") for role in needs)):
                 require_column(table, name, "which is needed")
             present = _present(table, how.roles, (*needs, "id"))
-            return table_of_images(table, path.parent, how.roles.image_column, album, present)
+            return table_of_images(table, path.parent, how.roles.image_column, form, present)
         if main.columns is None:
             raise _unlike(path, main)
         return open_table_rows(
@@ -156,10 +156,10 @@ def _other(path: Path, how: Reading, album: Album, main: RowSource, needs: Seque
         return found
     if not path.is_dir():
         raise _unknown(path)
-    if not isinstance(main, PictureRows):
+    if not isinstance(main, ImageRows):
         raise _unlike(path, main)
     with looking_at(path):
-        return class_folders(path, album) if "label" in needs else all_images(path, album)
+        return class_folders(path, form) if "label" in needs else all_images(path, form)
 
 
 def open_new_rows(
@@ -193,8 +193,8 @@ def open_new_rows(
             for role in needs:
                 require_column(table, getattr(roles, f"{role}_column"), "which --with-counts needs")
             present = _present(table, roles, (*needs, *offers))
-            album = _album(features, instance, resize, path)
-            return table_of_images(table, path.parent, roles.image_column, album, present)
+            form = _image_format(features, instance, resize, path)
+            return table_of_images(table, path.parent, roles.image_column, form, present)
         raise UsageError(
             f"{path}: this run was not trained on the columns of a table, but on arrays of shape {_shape(instance)}",
             hint="Pass an .npz or .npy file of such arrays, or a folder of images.",
@@ -212,9 +212,9 @@ def open_new_rows(
         return rows
     if not path.is_dir():
         raise _unknown(path)
-    album = _album(features, instance, resize, path)
+    form = _image_format(features, instance, resize, path)
     if not with_counts:
-        return all_images(path, album, named=True)
+        return all_images(path, form, named=True)
     raise UsageError(
         f"{path}: --with-counts needs a table of images, tuple ids and counts",
         hint=f"Columns {roles.image_column}, {roles.tuple_column} and {roles.count_column}.",
@@ -243,9 +243,9 @@ def _require_trained(
         )
 
 
-def _album(
+def _image_format(
     features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, resize: int | None, path: Path
-) -> Album:
+) -> ImageFormat:
     """The size of images that a run takes."""
     if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
         raise UsageError(f"{path}: this run was not trained on images", hint=f"It takes shape {_shape(instance)}.")
@@ -256,7 +256,7 @@ def _album(
         )
     channels, height, width = instance.shape
     own = features.resize if isinstance(features, ImageFeatures) else resize
-    return Album(own, (height, width), "an image of the training", only_gray=channels == 1)
+    return ImageFormat(own, (height, width), "an image of the training", only_gray=channels == 1)
 
 
 def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:
@@ -266,11 +266,11 @@ def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:
     return read_counts(table, roles.tuple_column, roles.count_column, problems)
 
 
-def _has_images(table: Table, roles: Roles) -> bool:
+def _has_images(table: TableFile, roles: Roles) -> bool:
     return roles.image_column in table.types and table.kind_of(roles.image_column) == "text"
 
 
-def _present(table: Table, roles: Roles, wanted: Sequence[Role]) -> dict[Role, str]:
+def _present(table: TableFile, roles: Roles, wanted: Sequence[Role]) -> dict[Role, str]:
     names = {role: str(getattr(roles, f"{role}_column")) for role in wanted}
     return {role: name for role, name in names.items() if name in table.types}
 
@@ -282,19 +282,15 @@ def _keys(file: ArrayFile, roles: Roles, wanted: Sequence[Role]) -> dict[Role, s
 
 def _require_like(main: RowSource, other: RowSource) -> None:
     """Arrays of one import have one shape; a table is like an array of features whose names it has."""
-    if (
-        isinstance(main, PictureRows)
-        or main.columns != other.columns
-        or main.image_features() != other.image_features()
-    ):
+    if isinstance(main, ImageRows) or main.columns != other.columns or main.image_features() != other.image_features():
         raise DataError(
             f"{other.where}: its rows are not of the shape and type of {main.where}",
             hint="All files of an import must have the same features.",
         )
 
 
-def _refuse_useless_resize(how: Reading, rows: RowSource) -> None:
-    if how.resize is not None and not isinstance(rows, PictureRows):
+def _refuse_useless_resize(how: ReadOptions, rows: RowSource) -> None:
+    if how.resize is not None and not isinstance(rows, ImageRows):
         raise UsageError(f"--resize {how.resize}: {rows.where} has no image files", hint="Leave --resize out.")
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.datasets import load_digits
 
 from ntmp_cli.artifacts import Artifact, open_artifact
-from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels, read_oracle
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
     read_instances,
@@ -22,7 +22,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.artifacts.summary_parts import Sizes
+from ntmp_cli.artifacts.summary_fields import Sizes
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
 from ntmp_cli.errors import UsageError
@@ -123,7 +123,7 @@ def test_tuple_unlabeled_and_heldout_parts_share_no_instance(made: Made) -> None
 def test_the_test_split_is_stored_whole_and_apart(made: Made) -> None:
     stored = read_instances(made.artifact, "test.h5")
     assert np.array_equal(stored, made.data.x_test)
-    assert np.array_equal(read_test_labels(made.artifact), made.test_positive)
+    assert np.array_equal(read_labels(made.artifact), made.test_positive)
     # What tuples and U name are rows of the training split; no row of the test split is among those.
     assert max(indices.max() for indices in made.sources().values()) < len(made.data.x_train)
     rows = Counter(row.tobytes() for row in np.concatenate([made.data.x_train, made.data.x_test]))
@@ -319,10 +319,13 @@ def test_tuples_that_identify_the_risk_raise_no_warning(
     [
         ({"tuples": ("3:4",)}, "m = 4 positives do not fit"),
         ({"prior": 0.9, "unlabeled_size": 400}, "prior 0.9 cannot be reached: 400 unlabeled instances need 360 pos"),
-        ({"tuples": ("500:2",)}, "a tuple may need 498 different negatives, but the train tuple part has"),
-        ({"tuples": ("30:2",)}, "a tuple may need 28 different negatives, but the heldout tuple part has"),
+        ({"tuples": ("500:2",)}, "a tuple may need 498 different negatives, but the train tuple share has"),
+        ({"tuples": ("30:2",)}, "a tuple may need 28 different negatives, but the heldout tuple share has"),
         ({"tuple_share": 0.9999}, "no instances are left for the unlabeled pool"),
-        ({"unlabeled_size": 406}, "an unlabeled pool of 406 was asked for, but its part has only 405 instances"),
+        (
+            {"unlabeled_size": 406},
+            "an unlabeled pool of 406 was requested, but only 405 instances are available for it",
+        ),
     ],
 )
 def test_an_impossible_request_is_refused_and_nothing_is_written(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError, UsageError
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
@@ -31,7 +31,7 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 _CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
 
 
-class Table(ABC):
+class TableFile(ABC):
     """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
 
     where: str
@@ -68,7 +68,7 @@ class Table(ABC):
         return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
 
 
-def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> Table:
+def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
     """A table by the ending of its name; `-` is CSV on standard input."""
     if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
         return CsvTable(path, block_bytes)
@@ -83,7 +83,7 @@ def is_table(path: Path) -> bool:
     return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
-class CsvTable(Table):
+class CsvTable(TableFile):
     """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:
@@ -134,7 +134,7 @@ class CsvTable(Table):
                     yield _as_asked(batch, wanted)
                     given += batch.num_rows
         except pa.ArrowInvalid as error:
-            # Reading is fast because it stops at the first bad row. Only now is it worth the time to find them all.
+            # ReadOptions is fast because it stops at the first bad row. Only now is it worth the time to find them all.
             before = problems.total
             if self.path != STDIN:
                 yield from self._with_problems(wanted, problems, given)
@@ -267,7 +267,7 @@ class _Rest(io.RawIOBase):
         return self._rest.read(size)
 
 
-class ParquetTable(Table):
+class ParquetTable(TableFile):
     """A Parquet file."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:

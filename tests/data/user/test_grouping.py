@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.data.own.grouping import counts_of_tuples, group_rows, set_aside
-from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.data.user.grouping import counts_of_tuples, group_rows, set_aside
+from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError
 
 CODES = st.lists(st.integers(-1, 6), min_size=1, max_size=60)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.data.user.problems import Problems
 
 Rows = NDArray[np.int64]
 # No tuple, or no count.

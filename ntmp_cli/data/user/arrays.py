@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ntmp_cli.data.formats import reading
-from ntmp_cli.data.own.mapping import ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Role, Rows, refuse_infinite
 from ntmp_cli.data.sources.npz import instances
+from ntmp_cli.data.user.mapping import ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Role, Rows, refuse_infinite
 from ntmp_cli.errors import DataError
 
 X = "x"

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.grouping import NONE, Grouped, counts_of_tuples
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
-from ntmp_cli.data.own.tables import Kind, Table, as_text
+from ntmp_cli.data.user.grouping import NONE, Grouped, counts_of_tuples
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
 
 Sink = Callable[[NDArray[Any]], None]
@@ -50,7 +50,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Found:
+class ImportedRows:
     """What an import knows once all rows have been read. Rows are numbered across files, in reading order."""
 
     tuples: Grouped
@@ -80,7 +80,7 @@ class _Part:
             self.columns.setdefault(role, []).append(kept)
 
 
-def read_everything(
+def read_rows(
     main: RowSource,
     unlabeled: RowSource | None,
     test: RowSource | None,
@@ -90,7 +90,7 @@ def read_everything(
     survey: Survey,
     sink: Sink,
     problems: Problems,
-) -> Found:
+) -> ImportedRows:
     """Read all rows once. `counts` gives the counts of tuples by id, where rows do not."""
     parts: dict[str, _Part] = {}
     total = 0
@@ -122,7 +122,7 @@ def read_everything(
             f"{main.where}: there are no unlabeled rows",
             hint="Pass them with --unlabeled, or as rows without a tuple id.",
         )
-    return Found(tuples, outside, tested, labels, survey)
+    return ImportedRows(tuples, outside, tested, labels, survey)
 
 
 def _tuples(part: _Part, counts: Mapping[str, int] | None, problems: Problems) -> tuple[Grouped, NDArray[np.int64]]:
@@ -204,7 +204,7 @@ def _labels(part: _Part, positive: Sequence[str], problems: Problems) -> NDArray
     return is_positive[codes]
 
 
-def read_counts(table: Table, tuple_column: str, count_column: str, problems: Problems) -> dict[str, int]:
+def read_counts(table: TableFile, tuple_column: str, count_column: str, problems: Problems) -> dict[str, int]:
     """Counts by tuple id, from a file of their own; an id that is there twice is a problem."""
     wanted: dict[str, Kind] = {tuple_column: "text", count_column: "number"}
     counts: dict[str, int] = {}

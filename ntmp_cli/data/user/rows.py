@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.mapping import LARGEST, ImageFeatures, Roles, text_code
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.tables import Kind, Table
+from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.table_files import Kind, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
 Role = Literal["tuple", "count", "label", "id"]
@@ -57,7 +57,7 @@ class TableRows:
     """Rows of a table whose features are columns."""
 
     def __init__(
-        self, table: Table, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
+        self, table: TableFile, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
     ) -> None:
         self.where = table.where
         self._table, self._roles, self._categorical = table, roles, categorical
@@ -158,7 +158,7 @@ def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
 
 
 def open_table_rows(
-    table: Table,
+    table: TableFile,
     roles: Roles,
     *,
     needs: Sequence[Role] = (),
@@ -194,7 +194,7 @@ def open_table_rows(
     return TableRows(table, columns, frozenset(categorical), chosen)
 
 
-def require_column(table: Table, name: str, what: str) -> None:
+def require_column(table: TableFile, name: str, what: str) -> None:
     if name not in table.types:
         close = did_you_mean(name, table.types)
         raise DataError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 SCATTERED_ROWS = 2048
 
 
-class Scratch:
+class TemporaryRows:
     """Rows of one shape and type: appended block by block, then gathered by number, without holding them in memory."""
 
     def __init__(self, folder: Path | None) -> None:
