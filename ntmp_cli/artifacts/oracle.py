@@ -1,4 +1,4 @@
-"""True labels and true counts, in files of their own.
+"""True labels and true counts, in separate files.
 
 Only evaluation and auditing may import this module; a test refuses it to the training code.
 """

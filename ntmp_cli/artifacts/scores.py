@@ -20,6 +20,6 @@ def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def read_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """Every array of a run's scores; those of held-out data only where some was set aside."""
+    """Every array of a run's scores; those of held-out data only where some were held out."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
         return {name: hdf5.array(file, name) for name in file}

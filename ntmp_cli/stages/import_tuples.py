@@ -23,12 +23,12 @@ from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, Record, Sizes, Strata, StratumRow
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.user.grouping import Grouped, set_aside
+from ntmp_cli.data.user.grouping import Grouped, hold_out
 from ntmp_cli.data.user.images import ImageRows
-from ntmp_cli.data.user.inputs import ImportSources, Inputs, ReadOptions, open_inputs
+from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.reading import ImportedRows, Sink, Survey, read_rows
+from ntmp_cli.data.user.reading import CellSink, ImportedRows, ImportSources, Survey, read_rows
 from ntmp_cli.data.user.table_files import BLOCK_BYTES
 from ntmp_cli.randomness import stream
 from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_rows
@@ -114,7 +114,7 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
 
 
 def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
-    how = ReadOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
+    how = ImportOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
     return open_inputs(inputs, how, problems)
 
 
@@ -156,28 +156,20 @@ def _together(folder: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: Sink) -> ImportedRows:
-    return read_rows(
-        opened.main,
-        opened.unlabeled,
-        opened.test,
-        counts=opened.counts,
-        positive=config.positive,
-        survey=Survey(frozenset(config.categorical), config.max_categories),
-        sink=sink,
-        problems=problems,
-    )
+def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: CellSink) -> ImportedRows:
+    survey = Survey(frozenset(config.categorical), config.max_categories)
+    return read_rows(opened, config.positive, survey, sink, problems)
 
 
 def _parts(found: ImportedRows, config: ImportTuplesConfig) -> Parts:
     """A random share of tuples and of U set aside; nothing where either would be empty, because both are needed."""
     share = config.heldout_share
-    train, held = set_aside(len(found.tuples), share, stream(config.seed, "heldout-tuples"))
-    inside, outside = set_aside(len(found.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
+    train, held = hold_out(len(found.tuples), share, stream(config.seed, "heldout-tuples"))
+    inside, outside = hold_out(len(found.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
     if not (len(train) and len(held) and len(inside) and len(outside)):
         return Parts({"train": found.tuples}, {"train": found.unlabeled})
     return Parts(
-        {"train": found.tuples.some(train), "heldout": found.tuples.some(held)},
+        {"train": found.tuples.subset(train), "heldout": found.tuples.subset(held)},
         {"train": found.unlabeled[inside], "heldout": found.unlabeled[outside]},
     )
 
@@ -328,7 +320,7 @@ def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None)
     counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
     return tuple(
         FeatureRow(
-            name=column.name, kind=column.kind, missing=int(count), width=column.own_width + int(column.indicator)
+            name=column.name, kind=column.kind, missing=int(count), width=column.value_width + int(column.indicator)
         )
         for column, count in zip(mapping.features.columns, counts, strict=True)
     )

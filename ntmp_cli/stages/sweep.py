@@ -89,14 +89,14 @@ def resolve(config: SweepConfig, own_tuples: Path | None = None) -> SweepPlan:
     metrics.get(config.metric)
     own = None if own_tuples is None else _with_test_labels(own_tuples)
     if isinstance(config, PriorSweepConfig):
-        plan = plan_prior(config, _estimate(config), _mean_rate(config, own), own_tuples=own is not None)
+        plan = plan_prior(config, _estimate(config), _mean_rate(config, own), given_tuples=own is not None)
     elif isinstance(config, CountNoiseSweepConfig):
         plan = plan_count_noise(config)
     elif isinstance(config, GapSweepConfig):
         plan = plan_gap(config, _mean_rate(config, own))
     else:
         assert isinstance(config, GridSweepConfig)
-        plan = plan_grid(config, own_tuples=own is not None)
+        plan = plan_grid(config, given_tuples=own is not None)
     drawings = {cell.tuples.model_copy(update={"seed": 0}): None for cell in plan.cells if cell.tuples}
     require_known_names(drawings, [cell.training for cell in plan.cells])
     return plan

@@ -1,4 +1,4 @@
-"""Summaries of small artefacts, so that tests can publish files of their own."""
+"""Summaries of small artefacts, so that tests can publish any files."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_file_that_was_announced_but_not_written_fails_the_stage(tmp_path, pla
     assert names(tmp_path) == []
 
 
-def test_an_unknown_kind_is_a_bug_of_ours_and_writes_nothing(tmp_path):
+def test_an_unknown_kind_is_an_internal_error_and_writes_nothing(tmp_path):
     with (
         pytest.raises(ValueError, match="unknown artefact kind 'cake'"),
         publishing(tmp_path / "out", publish.Plan("cake", {})),
@@ -165,7 +165,7 @@ def test_an_empty_directory_is_filled(if_exists, tmp_path, plan, put):
 
 FOREIGN = {
     "photos": {"cat.jpg": b"precious"},
-    "web page with a manifest of its own": {"manifest.json": b'{"name": "My App"}', "index.html": b"precious"},
+    "web page with another manifest": {"manifest.json": b'{"name": "My App"}', "index.html": b"precious"},
     "manifest that is not JSON": {"manifest.json": b"precious"},
     "hidden file": {".git": b"precious"},
 }
@@ -465,7 +465,7 @@ def test_of_many_stages_at_once_exactly_one_wins(tmp_path, plan):
     assert names(tmp_path) == ["eval"]
 
 
-def test_of_two_overwriting_stages_the_last_one_stays_whole(tmp_path, plan, put):
+def test_of_two_overwriting_stages_the_last_one_stays_complete(tmp_path, plan, put):
     out = put(tmp_path / "eval", b"old\n").path
     with publishing(out, plan(), if_exists="overwrite") as slow:
         slow.add_bytes("deep/rows.txt", b"slow\n")

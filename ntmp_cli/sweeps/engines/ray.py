@@ -23,12 +23,12 @@ STOP_SECONDS = 10
 
 @engines.register("ray")
 def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
-    """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
+    """Tasks on a Ray cluster (--ray-address), or on one started on this machine; tasks of lost workers are repeated."""
     _prepare(resources.address)
     ray = _ray()
-    # Ray tells on stdout of workers that died, where results are due.
+    # Ray reports dead workers on stdout, which is for results.
     with redirect_stdout(sys.stderr):
-        with _own_signal_handlers():
+        with _kept_signal_handlers():
             _connect(ray, resources)
         yield from _outcomes(ray, calls, resources)
 
@@ -51,10 +51,10 @@ def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generato
             if not ready:
                 yield None
             for reference in ready:
-                ended = _outcome(ray, reference, pending.pop(reference))
+                outcome = _outcome(ray, reference, pending.pop(reference))
                 for call in islice(waiting, 1):
                     pending[task.remote(call)] = call
-                yield ended
+                yield outcome
     finally:
         for reference in pending:
             ray.cancel(reference, force=False)
@@ -64,10 +64,10 @@ def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generato
 
 
 def _prepare(address: str | None) -> None:
-    """Settle what Ray reads from the environment when it is imported, and whether anybody answers at all.
+    """Set what Ray reads from the environment when it is imported, and check that a cluster answers.
 
-    Ray takes 127.0.0.1 for this machine's outer address, unless told that there is no cluster beyond the machine; and
-    it waits for minutes where nobody answers.
+    Ray replaces 127.0.0.1 by this machine's outer address, unless the variable below says that there is no cluster
+    beyond the machine; and it waits for minutes where nothing answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_COLOR_PREFIX", "0")
@@ -117,8 +117,8 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Ray ends the process on SIGTERM, once it is connected; ours stop the sweep in good order."""
+def _kept_signal_handlers() -> Iterator[None]:
+    """Keep the handlers that stop a sweep: Ray, once connected, would end the process on SIGTERM."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     if threading.current_thread() is threading.main_thread():
