@@ -22,7 +22,7 @@ from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
 from ntmp_cli.config import ImportTuplesConfig, PredictConfig, TrainConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import batch_size
 from ntmp_cli.stages.import_tuples import import_tuples
@@ -37,7 +37,7 @@ _PEAK = """
 import sys
 from pathlib import Path
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.stages.import_tuples import import_tuples
 import_tuples(ImportTuplesConfig(), Inputs(Path(sys.argv[1])), Path(sys.argv[2]))
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])

@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.data.own.grouping import group_rows, set_aside
+from ntmp_cli.data.user.grouping import group_rows, hold_out
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.cross_fitting import prior_free_training
@@ -309,8 +309,8 @@ def _split(
     if not 0 <= share < 1:
         raise UsageError(f"heldout_share {share}: expected a share from 0 to below 1")
     sizes, counts = recorded
-    train, held = set_aside(len(sizes), share, rng)
-    inside, outside = set_aside(len(pool), share, rng)
+    train, held = hold_out(len(sizes), share, rng)
+    inside, outside = hold_out(len(pool), share, rng)
     if not (len(train) and len(held) and len(inside) and len(outside)):
         return ArraySource(np.ascontiguousarray(x), sizes, counts, pool)
     owner = np.repeat(np.arange(len(sizes)), sizes)

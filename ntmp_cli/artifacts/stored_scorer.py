@@ -9,7 +9,7 @@ from torch import nn
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config, training_task
-from ntmp_cli.data.own.mapping import FeatureMapping
+from ntmp_cli.data.user.mapping import FeatureMapping
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.restore import Encoded, restore_encoder, restore_scorer
 

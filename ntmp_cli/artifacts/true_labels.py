@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.manifest import Artifact
-from ntmp_cli.artifacts.oracle import read_oracle
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,5 +30,5 @@ def true_targets(tuples: Artifact, method: Method) -> tuple[NDArray[np.float32],
             f"{tuples.path}: has no true labels of its training instances, which --method {name} learns from",
             hint="It is an upper bound for simulated tuples; use --method count on real ones.",
         )
-    inside, outside = (read_oracle(tuples, name)["labels"].astype(np.float32) for name in names)
+    inside, outside = (read_labels(tuples, name).astype(np.float32) for name in names)
     return inside, outside

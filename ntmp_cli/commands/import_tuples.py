@@ -51,7 +51,7 @@ def command(
     Example: ntmp import-tuples tuples.csv --unlabeled unlabeled.csv --out work/mine
     """
     from ntmp_cli.commands.views import tuples_view, understood_view
-    from ntmp_cli.data.own.sources import Inputs
+    from ntmp_cli.data.user.inputs import Inputs
     from ntmp_cli.stages import import_tuples as stage
 
     inputs = Inputs(source, unlabeled, test, counts)

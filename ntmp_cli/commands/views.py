@@ -15,7 +15,7 @@ from ntmp_cli.commands.view_text import new_table, print_line, print_pairs, prin
 if TYPE_CHECKING:
     from ntmp_cli.artifacts.manifest import Manifest
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary, TuplesSummary
-    from ntmp_cli.artifacts.summary_parts import Sizes, StratumRow
+    from ntmp_cli.artifacts.summary_fields import Sizes, StratumRow
     from ntmp_cli.stages.import_tuples import Understood
 
 MOST_ROWS = 40

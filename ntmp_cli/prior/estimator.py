@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.recalibration import Line, looks_mirrored, recalibrate
+from ntmp_cli.counting.recalibration import Recalibration, looks_mirrored, recalibrate
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class ScoredTuples:
         return CountObservations(self.sizes, self.counts, count_noise(self.noise))
 
     @cached_property
-    def line(self) -> Line:
+    def line(self) -> Recalibration:
         """The line under which the recorded counts are most probable."""
         return recalibrate(self.scores, self.observed)
 

@@ -18,13 +18,13 @@ from ntmp_cli.artifacts import (
     RunArtifact,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.runs import open_run, train_config
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -82,7 +82,7 @@ def audit(
     inputs = tuple(describe_input(artifact) for artifact in (tuples, run) if artifact is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
     plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
-    if out is not None and (kept := kept_output(out, plan, options.if_exists)):
+    if out is not None and (kept := existing_output(out, plan, options.if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
     if run is None:
@@ -180,7 +180,7 @@ def _judge(
     shared: bool,
 ) -> _Judged:
     """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
-    scores = read_all_scores(run)
+    scores = read_scores(run)
     heldout = _heldout(run, scores)
     first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)

@@ -15,7 +15,7 @@ from ntmp_cli.artifacts import (
     Plan,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -65,7 +65,7 @@ def design(
         return facts, None
     inputs = () if source.artifact is None else (describe_input(source.artifact),)
     plan = Plan("design", config.model_dump(mode="json"), None, inputs, () if tuples is None else (tuples,))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return facts, kept
     figure = _figure(source, facts)
     with publishing(out, plan, if_exists=if_exists) as staging:

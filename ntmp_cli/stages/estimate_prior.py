@@ -16,7 +16,7 @@ from ntmp_cli.artifacts import (
     Plan,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -66,7 +66,7 @@ def estimate_prior(
     plugins = plugin_settings({"priors": priors.names(), "models": [config.model], "encoders": [config.encoder]})
     reads = (tuples_path, *weights_files(config))
     plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
-    if kept := kept_output(out, plan, options.if_exists):
+    if kept := existing_output(out, plan, options.if_exists):
         return kept
     device = choose_device(options.device)
     source: TuplesArtifact = tuples

@@ -16,7 +16,7 @@ from ntmp_cli.artifacts import (
     Plan,
     RunArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -35,8 +35,8 @@ from ntmp_cli.artifacts.layout import (
     TEMPERATURES,
     TEST_LABELS,
 )
-from ntmp_cli.artifacts.oracle import read_oracle
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.oracle import read_labels
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.summaries import EvaluationSummary
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
@@ -73,7 +73,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
     config_dump |= plugin_settings({"metrics": names})
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return read_evaluation(kept)
 
     found = _Found()
@@ -201,7 +201,7 @@ def _labels(run: RunArtifact, name: str, found: _Found) -> NDArray[np.bool_]:
     run.file(name)
     sha256 = run.entry(name).sha256
     if sha256 not in found.labels:
-        found.labels[sha256] = read_oracle(run, name)["labels"].astype(bool)
+        found.labels[sha256] = read_labels(run, name)
     return found.labels[sha256]
 
 
@@ -239,7 +239,7 @@ def _scored(
     run: RunArtifact, prior: float, found: _Found
 ) -> tuple[Scored, dict[str, NDArray[Any]], dict[str, Temperature]]:
     """Test scores beside their labels, all scores, and the temperatures that held-out data ask for."""
-    labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
+    labels, scores = _labels(run, TEST_LABELS, found), read_scores(run)
     if len(labels) != len(scores["test"]):
         raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
     fits = _temperatures(run, scores, found)

@@ -19,10 +19,10 @@ from ntmp_cli.artifacts import (
     Staging,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
+    folder_lock,
     open_artifact,
     publishing,
-    sole_user,
 )
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, TEST_INSTANCES
 from ntmp_cli.artifacts.manifest import canonical_json
@@ -37,7 +37,7 @@ from ntmp_cli.artifacts.shards import (
     write_tuple_shards,
 )
 from ntmp_cli.artifacts.summaries import FeaturesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary
+from ntmp_cli.artifacts.summary_fields import InstanceSummary
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
 from ntmp_cli.plugins import plugin_settings
@@ -63,8 +63,8 @@ def encode_tuples(
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
     out = folder / f"features-{encoder.replace(':', '-')}-{digest}"
-    with sole_user(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
-        return kept_output(out, plan, "refresh") or _compute(tuples, encoder, config, plan, out, device)
+    with folder_lock(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
+        return existing_output(out, plan, "refresh") or _compute(tuples, encoder, config, plan, out, device)
 
 
 def _weights(encoder: str, config: TrainConfig) -> str | None:

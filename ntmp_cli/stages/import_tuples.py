@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
-from ntmp_cli.artifacts.scratch import Scratch
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.grouping import Grouped, set_aside
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
-from ntmp_cli.data.own.pictures import PictureRows
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
-from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
-from ntmp_cli.data.own.tables import BLOCK_BYTES
+from ntmp_cli.data.user.grouping import Grouped, hold_out
+from ntmp_cli.data.user.images import ImageRows
+from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.reading import CellSink, ImportedRows, ImportSources, Survey, read_rows
+from ntmp_cli.data.user.table_files import BLOCK_BYTES
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,9 @@ def import_tuples(
     opened = _open(config, inputs, block_bytes, problems)
     reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
     plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)), reads)
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept
-    with publishing(out, plan, if_exists=if_exists) as staging, Scratch(staging.path) as scratch:
+    with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as scratch:
         found = _read(config, opened, problems, scratch.append)
         parts = _parts(found, config)
         mapping = _fit(config, opened, found, parts, scratch)
@@ -112,8 +112,8 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     )
 
 
-def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> Opened:
-    how = Reading(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
+def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
+    how = ImportOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
     return open_inputs(inputs, how, problems)
 
 
@@ -121,7 +121,7 @@ def _roles(config: ImportTuplesConfig) -> Roles:
     return Roles(**{name: getattr(config, name) for name in Roles.model_fields})
 
 
-def _lineage(inputs: Inputs, opened: Opened) -> Iterator[dict[str, str]]:
+def _lineage(inputs: Inputs, opened: ImportSources) -> Iterator[dict[str, str]]:
     """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
@@ -132,18 +132,18 @@ def _lineage(inputs: Inputs, opened: Opened) -> Iterator[dict[str, str]]:
         yield {"kind": f"{role}-images", "sha256": _together(path.parent, files)}
 
 
-def _places_of_images(inputs: Inputs, opened: Opened) -> list[Path]:
+def _places_of_images(inputs: Inputs, opened: ImportSources) -> list[Path]:
     """One image of every folder that tables name images of: an output around any of them is around this one."""
     files = [file for _, _, named in _images_elsewhere(inputs, opened) for file in named]
     return list({file.parent: file for file in files}.values())
 
 
-def _images_elsewhere(inputs: Inputs, opened: Opened) -> Iterator[tuple[str, Path, list[Path]]]:
+def _images_elsewhere(inputs: Inputs, opened: ImportSources) -> Iterator[tuple[str, Path, list[Path]]]:
     """Role, table and image files of every table that names images."""
     sources = {"tuples": opened.main, "unlabeled": opened.unlabeled, "test": opened.test}
     for role, path in inputs.paths().items():
         source = sources.get(role)
-        if isinstance(source, PictureRows) and not path.is_dir():
+        if isinstance(source, ImageRows) and not path.is_dir():
             yield role, path, [file for file in source.files if file is not None]
 
 
@@ -155,33 +155,27 @@ def _together(folder: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, opened: Opened, problems: Problems, sink: Sink) -> Found:
-    return read_everything(
-        opened.main,
-        opened.unlabeled,
-        opened.test,
-        counts=opened.counts,
-        positive=config.positive,
-        survey=Survey(frozenset(config.categorical), config.max_categories),
-        sink=sink,
-        problems=problems,
-    )
+def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: CellSink) -> ImportedRows:
+    survey = Survey(frozenset(config.categorical), config.max_categories)
+    return read_rows(opened, config.positive, survey, sink, problems)
 
 
-def _parts(found: Found, config: ImportTuplesConfig) -> Parts:
+def _parts(found: ImportedRows, config: ImportTuplesConfig) -> Parts:
     """A random share of tuples and of U set aside; nothing where either would be empty, because both are needed."""
     share = config.heldout_share
-    train, held = set_aside(len(found.tuples), share, stream(config.seed, "heldout-tuples"))
-    inside, outside = set_aside(len(found.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
+    train, held = hold_out(len(found.tuples), share, stream(config.seed, "heldout-tuples"))
+    inside, outside = hold_out(len(found.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
     if not (len(train) and len(held) and len(inside) and len(outside)):
         return Parts({"train": found.tuples}, {"train": found.unlabeled})
     return Parts(
-        {"train": found.tuples.some(train), "heldout": found.tuples.some(held)},
+        {"train": found.tuples.subset(train), "heldout": found.tuples.subset(held)},
         {"train": found.unlabeled[inside], "heldout": found.unlabeled[outside]},
     )
 
 
-def _fit(config: ImportTuplesConfig, opened: Opened, found: Found, parts: Parts, scratch: Scratch) -> FeatureMapping:
+def _fit(
+    config: ImportTuplesConfig, opened: ImportSources, found: ImportedRows, parts: Parts, scratch: TemporaryRows
+) -> FeatureMapping:
     """The mapping, its statistics from training instances only: not from held-out ones, not from test rows."""
     names, images = opened.main.columns, opened.main.image_features()
     if images is not None or names is None:
@@ -193,7 +187,9 @@ def _fit(config: ImportTuplesConfig, opened: Opened, found: Found, parts: Parts,
     return FeatureMapping(roles=_roles(config), features=features)
 
 
-def _write(staging: Staging, found: Found, parts: Parts, mapping: FeatureMapping, scratch: Scratch) -> None:
+def _write(
+    staging: Staging, found: ImportedRows, parts: Parts, mapping: FeatureMapping, scratch: TemporaryRows
+) -> None:
     shape, dtype, scale = _instance(mapping)
     item = int(np.prod(shape)) * dtype.itemsize
     for split, tuples in parts.tuples.items():
@@ -214,7 +210,7 @@ def _write(staging: Staging, found: Found, parts: Parts, mapping: FeatureMapping
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in parts.tuples.items()})
 
 
-def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, scratch: Scratch) -> Iterator[TupleBlock]:
+def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, scratch: TemporaryRows) -> Iterator[TupleBlock]:
     """Whole tuples, as many at a time as have about so many rows."""
     start = 0
     while start < len(tuples):
@@ -227,7 +223,7 @@ def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, scratch: Scratc
 
 
 def _pieces(
-    rows: NDArray[np.int64], item: int, mapping: FeatureMapping, scratch: Scratch
+    rows: NDArray[np.int64], item: int, mapping: FeatureMapping, scratch: TemporaryRows
 ) -> Iterator[NDArray[np.generic]]:
     for some in blocks_of(rows, max(1, PIECE_BYTES // item)):
         yield _instances(mapping, scratch.gather(some))
@@ -250,7 +246,7 @@ def _strata(tuples: Grouped) -> Counter[tuple[int, int]]:
     return Counter({(int(n), int(m)): int(k) for n, m, k in zip(*pairs, numbers, strict=True)})
 
 
-def _sizes(found: Found, parts: Parts) -> dict[str, Any]:
+def _sizes(found: ImportedRows, parts: Parts) -> dict[str, Any]:
     return {
         "tuples": Sizes.of({split: len(tuples) for split, tuples in parts.tuples.items()}),
         "instances": Sizes.of({split: len(tuples.rows) for split, tuples in parts.tuples.items()}),
@@ -261,7 +257,9 @@ def _sizes(found: Found, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _summary(inputs: Inputs, opened: Opened, found: Found, parts: Parts, mapping: FeatureMapping) -> TuplesSummary:
+def _summary(
+    inputs: Inputs, opened: ImportSources, found: ImportedRows, parts: Parts, mapping: FeatureMapping
+) -> TuplesSummary:
     shape, dtype, scale = _instance(mapping)
     sizes = _sizes(found, parts)
     strata: tuple[StratumRow, ...] = sizes["strata"].train
@@ -321,7 +319,7 @@ def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None)
     counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
     return tuple(
         FeatureRow(
-            name=column.name, kind=column.kind, missing=int(count), width=column.own_width + int(column.indicator)
+            name=column.name, kind=column.kind, missing=int(count), width=column.value_width + int(column.indicator)
         )
         for column, count in zip(mapping.features.columns, counts, strict=True)
     )
@@ -331,7 +329,7 @@ def _image_kind(images: ImageFeatures) -> str:
     return f"{'×'.join(map(str, images.shape))} {images.dtype}"
 
 
-def _raw_features(config: ImportTuplesConfig, opened: Opened, survey: Survey) -> tuple[RawFeature, ...]:
+def _raw_features(config: ImportTuplesConfig, opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
         return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
-from ntmp_cli.data.drawing import TupleDraw
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
-from ntmp_cli.data.pools import Parts, choose_unlabeled, cut
+from ntmp_cli.data.pools import PoolSplit, choose_unlabeled, split_pool
+from ntmp_cli.data.sampling import TupleSampler
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.randomness import stream
@@ -34,7 +34,7 @@ GATHER = 1024
 class _Sample:
     """Tuples and unlabeled instances of every split, and the prior of the unlabeled ones that are trained on."""
 
-    draws: dict[str, TupleDraw]
+    draws: dict[str, TupleSampler]
     unlabeled: dict[str, NDArray[np.int64]]
     prior: float
 
@@ -64,10 +64,10 @@ def tuples_from_labelled(
     """The stage after loading, so that benchmarks and Python users can pass arrays."""
     positive, test_positive = binary_labels(data, config.positive)
     plan = tuples_plan(config, data)
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept
 
-    parts = cut(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
+    parts = split_pool(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
     unlabeled = _choose_unlabeled(config, parts, positive)
     draws = _tuple_draws(config, specs, parts, positive)
     sample = _Sample(draws, unlabeled, prior=float(positive[unlabeled["train"]].mean()))
@@ -95,7 +95,7 @@ def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
 
 
 def _choose_unlabeled(
-    config: MakeTuplesConfig, parts: Parts, positive: NDArray[np.bool_]
+    config: MakeTuplesConfig, parts: PoolSplit, positive: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.int64]]:
     size = config.unlabeled_size
     chosen = {
@@ -108,14 +108,14 @@ def _choose_unlabeled(
 
 
 def _tuple_draws(
-    config: MakeTuplesConfig, specs: Sequence[TupleSpec], parts: Parts, positive: NDArray[np.bool_]
-) -> dict[str, TupleDraw]:
+    config: MakeTuplesConfig, specs: Sequence[TupleSpec], parts: PoolSplit, positive: NDArray[np.bool_]
+) -> dict[str, TupleSampler]:
     size = config.num_tuples or max(1, round(len(positive) / mean_length(specs)))
     sizes = {"train": (size, parts.tuples)}
     if len(parts.tuples_heldout):
         sizes["heldout"] = (max(1, round(size * config.heldout_share)), parts.tuples_heldout)
     return {
-        split: TupleDraw(specs, count, pool, positive, config.count_noise, config.seed, split)
+        split: TupleSampler(specs, count, pool, positive, config.count_noise, config.seed, split)
         for split, (count, pool) in sizes.items()
     }
 
@@ -143,7 +143,7 @@ def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
 
 
 def _write_tuples(
-    staging: Staging, split: str, draw: TupleDraw, data: LabelledData, config: MakeTuplesConfig
+    staging: Staging, split: str, draw: TupleSampler, data: LabelledData, config: MakeTuplesConfig
 ) -> Counter[tuple[int, int]]:
     strata: Counter[tuple[int, int]] = Counter()
     item_bytes = data.x_train[0].nbytes * mean_length(draw.specs)
@@ -155,7 +155,7 @@ def _write_tuples(
 
 
 def _instance_blocks(
-    draw: TupleDraw, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
+    draw: TupleSampler, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
 ) -> Iterator[TupleBlock]:
     """Turn sampled indices into instances; write their true labels and count the strata."""
     for block in draw.blocks():

@@ -16,20 +16,20 @@ from scipy.special import expit, logit
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.runs import open_run
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
 from ntmp_cli.artifacts.stored_tuples import instance_format
-from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
+from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.data.own.grouping import NONE, counts_of_tuples
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
-from ntmp_cli.data.own.sources import open_new_rows
-from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
+from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
+from ntmp_cli.data.user.inputs import open_new_rows
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import usable_temperature
 from ntmp_cli.learning.devices import choose_device
@@ -113,7 +113,7 @@ class _Scoring:
         trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
-        self.temperature = usable_temperature(run.summary, read_all_scores(run))
+        self.temperature = usable_temperature(run.summary, read_scores(run))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """As the network gives them: log-odds at the prior of the run, but for the temperature."""

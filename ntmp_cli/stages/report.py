@@ -12,7 +12,7 @@ from ntmp_cli.artifacts import (
     IfExists,
     Plan,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -69,7 +69,7 @@ def report(
     inputs = tuple(describe_input(each) for each in (source, *extras))
     settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings({"metrics": found.metrics})
     plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept, found
     tables = _tables(found, config)
     drawn = {**_figures(found, config), **{name: images for name, images, _ in map(_carried, extras, _names(extras))}}

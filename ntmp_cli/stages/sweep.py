@@ -16,11 +16,11 @@ from ntmp_cli.artifacts import (
     RunArtifact,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
+    folder_lock,
     open_artifact,
     publishing,
     refuse_overlap,
-    sole_user,
 )
 from ntmp_cli.artifacts.jsonlines import json_lines, read_json_rows, table_csv
 from ntmp_cli.artifacts.layout import ROWS, SUMMARY, SWEEP_FOLDERS
@@ -47,9 +47,9 @@ from ntmp_cli.stages.evaluate import run_metrics
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.train import resolve_prior, training_plan
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import Engine, Resources, engines
-from ntmp_cli.sweeps.plans import Cell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
+from ntmp_cli.sweeps.plans import SweepCell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
 from ntmp_cli.sweeps.results import deployment_prior, metric_rows, points_of, summary_rows, window_of
 from ntmp_cli.sweeps.windows import Window
 
@@ -114,14 +114,14 @@ def resolve(config: SweepConfig, tuples_path: Path | None = None) -> SweepPlan:
     metrics.get(config.metric)
     given = None if tuples_path is None else _with_test_labels(tuples_path)
     if isinstance(config, PriorSweepConfig):
-        plan = plan_prior(config, _estimate(config), _mean_rate(config, given), own_tuples=given is not None)
+        plan = plan_prior(config, _estimate(config), _mean_rate(config, given), given_tuples=given is not None)
     elif isinstance(config, CountNoiseSweepConfig):
         plan = plan_count_noise(config)
     elif isinstance(config, GapSweepConfig):
         plan = plan_gap(config, _mean_rate(config, given))
     else:
         assert isinstance(config, GridSweepConfig)
-        plan = plan_grid(config, own_tuples=given is not None)
+        plan = plan_grid(config, given_tuples=given is not None)
     tuples = {cell.tuples.model_copy(update={"seed": 0}): None for cell in plan.cells if cell.tuples}
     require_known_names(tuples, [cell.training for cell in plan.cells])
     return plan
@@ -168,13 +168,13 @@ class SweepFolder:
         """What is made below OUT."""
         return [name for name in SWEEP_FOLDERS if name != "tuples" or self.given_tuples is None]
 
-    def cell(self, cell: Cell) -> Path:
+    def cell(self, cell: SweepCell) -> Path:
         return self.out / "cells" / cell.name
 
-    def log(self, cell: Cell) -> Path:
+    def log(self, cell: SweepCell) -> Path:
         return self.out / "logs" / f"{cell.name}.log"
 
-    def tuples(self, cell: Cell) -> Path:
+    def tuples(self, cell: SweepCell) -> Path:
         return self.given_tuples or self.out / "tuples" / cell.tuples_name
 
     def loader(self) -> Callable[[MakeTuplesConfig], LabelledData]:
@@ -201,7 +201,7 @@ def finished_cells(plan: SweepPlan, folder: SweepFolder) -> set[str]:
     return finished
 
 
-def _training_plan(cell: Cell, tuples: TuplesArtifact) -> Plan:
+def _training_plan(cell: SweepCell, tuples: TuplesArtifact) -> Plan:
     return training_plan(cell.training, tuples, resolve_prior(cell.training, tuples, None))
 
 
@@ -220,7 +220,7 @@ def run_sweep(
     """Train every cell that is missing, whatever becomes of the others, and publish the results of all of them."""
     start = engines.get(engine)
     refuse_overlap(folder.out, _reads(plan, folder), folder.folders())
-    with sole_user(folder.out) as locked, stop_requested() as stopping:
+    with folder_lock(folder.out) as locked, stop_requested() as stopping:
         if not locked:
             raise UsageError(
                 f"{folder.out}: another sweep is running in this folder", hint="Wait for it, or choose another OUT."
@@ -232,7 +232,7 @@ def run_sweep(
         for cell in plan.cells:
             if cell.name not in plans:
                 continue
-            if kept_output(folder.cell(cell), plans[cell.name], "refresh"):
+            if existing_output(folder.cell(cell), plans[cell.name], "refresh"):
                 tally.kept += 1
             else:
                 waiting.append(cell)
@@ -288,7 +288,7 @@ def _training_plans(plan: SweepPlan, folder: SweepFolder, progress: _Progress) -
 
 
 def _tuples_of(
-    cell: Cell, folder: SweepFolder, load: Callable[[MakeTuplesConfig], LabelledData]
+    cell: SweepCell, folder: SweepFolder, load: Callable[[MakeTuplesConfig], LabelledData]
 ) -> TuplesArtifact | NtmpError:
     out = folder.tuples(cell)
     if cell.tuples is None:
@@ -300,7 +300,7 @@ def _tuples_of(
         return error
 
 
-def _without_tuples(cell: Cell, error: NtmpError, folder: SweepFolder) -> Failure:
+def _without_tuples(cell: SweepCell, error: NtmpError, folder: SweepFolder) -> Failure:
     file = folder.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"make-tuples: {error.message}\n{error.hint or ''}\n", encoding="utf-8")
@@ -308,7 +308,7 @@ def _without_tuples(cell: Cell, error: NtmpError, folder: SweepFolder) -> Failur
 
 
 def _train(
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     plans: dict[str, Plan],
     folder: SweepFolder,
     progress: _Progress,
@@ -333,7 +333,7 @@ def _train(
             progress.watch(tally)
 
 
-def _call(cell: Cell, folder: SweepFolder, threads: int) -> Call:
+def _call(cell: SweepCell, folder: SweepFolder, threads: int) -> Call:
     file = folder.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -348,7 +348,7 @@ def _call(cell: Cell, folder: SweepFolder, threads: int) -> Call:
     return Call(cell.name, function, arguments, str(file.absolute()), threads, plugin_files())
 
 
-def _failure(cell: Cell, outcome: Outcome, plan: Plan, folder: SweepFolder) -> Failure | None:
+def _failure(cell: SweepCell, outcome: CallOutcome, plan: Plan, folder: SweepFolder) -> Failure | None:
     if outcome.error is not None:
         return Failure(cell.name, outcome.error, outcome.exit_code, folder.log(cell))
     if not _fulfils(folder.cell(cell), plan):
@@ -376,7 +376,7 @@ def _publish_results(
     inputs = tuple(describe_input(run) for run in runs.values())
     how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
     publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
-    if kept := kept_output(out, publication, "refresh"):
+    if kept := existing_output(out, publication, "refresh"):
         return kept, read_json_rows(kept, SUMMARY)
     values = {
         name: run_metrics(run, metrics.names(), deployment_prior(plan, run.summary)) for name, run in runs.items()

@@ -21,7 +21,7 @@ from ntmp_cli.artifacts import (
     TuplesArtifact,
     content_sha256,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
     refuse_overlap,
@@ -34,7 +34,7 @@ from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
-from ntmp_cli.artifacts.summary_parts import TaskSummary
+from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
@@ -88,7 +88,7 @@ def train(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
     refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
-    if kept := kept_output(out, plan, options.if_exists):
+    if kept := existing_output(out, plan, options.if_exists):
         store.remove()
         return kept
     _report_checkpoint(store, options.resume, out)

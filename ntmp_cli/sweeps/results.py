@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.randomness import stream
-from ntmp_cli.sweeps.plans import Cell, SweepPlan
+from ntmp_cli.sweeps.plans import SweepCell, SweepPlan
 from ntmp_cli.sweeps.windows import Point, Window, point, robustness_window, wide_points
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def deployment_prior(plan: SweepPlan, run: RunSummary) -> float:
     return known if known is not None else plan.prior or run.prior
 
 
-def metric_rows(cell: Cell, run: RunSummary, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
+def metric_rows(cell: SweepCell, run: RunSummary, values: Mapping[str, float | None]) -> Iterator[dict[str, Any]]:
     """One row per metric of a cell."""
     facts = {"method": run.method, "dataset": run.dataset, "tuples": run.tuples, "prior": run.prior}
     for metric, value in values.items():
@@ -42,7 +42,7 @@ def metric_rows(cell: Cell, run: RunSummary, values: Mapping[str, float | None])
 
 def points_of(plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]]) -> Iterator[PointOfRun]:
     """Every planned point, also one of which no seed was trained."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[SweepCell]] = {}
     for cell in plan.cells:
         groups.setdefault((cell.run, repr(cell.position)), []).append(cell)
     for cells in groups.values():

@@ -161,7 +161,7 @@ def test_a_competitor_learns_the_same_without_the_labels_on_disk(
     name: str, warmup: str, copies: dict[str, Path], tmp_path: Path
 ) -> None:
     config = TrainConfig(method=name, prior=0.6, model="linear", epochs=1, warmup=warmup)
-    scores = [read_scores(train(config, tuples, tmp_path / how, CPU), "test")[0] for how, tuples in copies.items()]
+    scores = [read_scores(train(config, tuples, tmp_path / how, CPU))["test"] for how, tuples in copies.items()]
     assert np.array_equal(scores[0], scores[1])
     assert np.array_equal(scores[0], scores[2])
 

@@ -12,7 +12,7 @@ import own_data
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.evaluation.temperature import log_temperature_error, tuple_shift, usable_temperature
 
@@ -140,7 +140,7 @@ def test_the_error_of_the_temperature_is_that_of_sampling_other_tuples(tmp_path,
     ntmp_done("make-tuples", "--dataset", "gaussians:size=6000,separation=2,test=50", *words, "--out", tmp_path / "t")
     ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 4, *SHORT, "--out", tmp_path / "r")
     run = open_artifact(tmp_path / "r", "run")
-    scores = read_all_scores(run)
+    scores = read_scores(run)
     z, sizes, counts = (scores[f"heldout_{name}"] for name in ("tuples", "sizes", "counts"))
     rng, shift, log_temperatures = np.random.default_rng(0), tuple_shift(run.summary), []
     for _ in range(60):

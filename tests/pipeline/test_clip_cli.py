@@ -77,7 +77,7 @@ def cosines(tiny: Path, raw: np.ndarray) -> tuple[np.ndarray, float]:
 
 def test_scores_are_the_log_odds_of_clip_itself(runs, tuples, tiny):
     run = open_artifact(runs / "two")
-    (scores,) = read_scores(run, "test")
+    scores = read_scores(run)["test"]
     found, scale = cosines(tiny, read_instances(open_artifact(tuples), "test.h5"))
     expected = scale * (found[:, 0] - found[:, 1])
     assert np.ptp(expected) > 0.1
@@ -89,7 +89,7 @@ def test_scores_are_the_log_odds_of_clip_itself(runs, tuples, tiny):
 
 def test_one_prompt_has_its_threshold_where_the_share_of_positives_of_u_lies_above(runs, tuples, tiny):
     run, source = open_artifact(runs / "one"), open_artifact(tuples)
-    (scores,) = read_scores(run, "test")
+    scores = read_scores(run)["test"]
     found, scale = cosines(tiny, read_instances(source, "test.h5"))
     raw = np.concatenate([read_instances(source, name) for name in unlabeled_shard_names(source, "train")])
     outside = scale * cosines(tiny, raw)[0][:, 0]
@@ -107,7 +107,7 @@ def test_the_share_above_the_threshold_is_the_prior_that_is_told(prior, ntmp_don
     source = open_artifact(tuples)
     raw = np.concatenate([read_instances(source, name) for name in unlabeled_shard_names(source, "train")])
     test, scale = cosines(tiny, read_instances(source, "test.h5"))
-    (scores,) = read_scores(open_artifact(tmp_path / "run"), "test")
+    scores = read_scores(open_artifact(tmp_path / "run"))["test"]
     offset = (scores - scale * test[:, 0]).mean()
     above = (scale * cosines(tiny, raw)[0][:, 0] + offset > 0).mean()
     assert above == pytest.approx(prior, abs=1.5 / len(raw))
@@ -118,7 +118,7 @@ def test_the_share_above_the_threshold_is_the_prior_that_is_told(prior, ntmp_don
 def test_no_normalisation_changes_a_cosine(normalize, ntmp_done, tuples, tiny, runs, tmp_path):
     more = ("--clip-weights", "random", "--clip-prompt", EVEN, "--clip-prompt", ODD, "--features", runs)
     ntmp_done(*training(tuples, tiny, *more), "--normalize", normalize, "--out", tmp_path / "run")
-    (expected,), (scores,) = (read_scores(open_artifact(path), "test") for path in (runs / "two", tmp_path / "run"))
+    expected, scores = (read_scores(open_artifact(path))["test"] for path in (runs / "two", tmp_path / "run"))
     assert np.allclose(scores, expected, atol=1e-5)
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import brier_score_loss
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.oracle import read_oracle
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.evaluation.calibration import temperature_by_counts, temperature_by_labels
 
 TUPLES = ("--dataset", "digits", "--tuple", "3:1", "--prior", 0.3, "--num-tuples", 60, "--unlabeled-size", 80)
@@ -102,7 +102,7 @@ def test_temperatures_are_fitted_to_the_heldout_labels_and_counts(runs, evaluati
     assert len(found) == 12
     for seed in range(3):
         run = open_artifact(runs / f"run-discriminant-{seed}")
-        scores = {name: values.astype(float) for name, values in read_all_scores(run).items()}
+        scores = {name: values.astype(float) for name, values in read_scores(run).items()}
         tuples = open_artifact(runs / f"tuples-{seed}")
         labels = read_oracle(tuples, "oracle/heldout-unlabeled.h5")["labels"].astype(bool)
         by_labels = temperature_by_labels(scores["heldout_unlabeled"], labels)
@@ -118,7 +118,7 @@ def test_temperatures_are_fitted_to_the_heldout_labels_and_counts(runs, evaluati
 def test_calibration_metrics_are_those_of_the_test_scores(runs, evaluation):
     rows = {(row["run"], row["metric"]): row["value"] for row in lines(evaluation, "rows.jsonl")}
     run = open_artifact(runs / "run-discriminant-0")
-    z = read_all_scores(run)["test"].astype(float)
+    z = read_scores(run)["test"].astype(float)
     labels = read_oracle(run, "oracle/test-labels.h5")["labels"].astype(bool)
     for metric, temperature in (("brier", 1.0), ("brier_scaled_labels", rows[run.path.name, "temperature_labels"])):
         expected = brier_score_loss(labels, 1 / (1 + np.exp(-z / temperature)))

@@ -21,7 +21,7 @@ from ntmp_cli.artifacts.shards import (
     unlabeled_shard_names,
 )
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.stages.import_tuples import import_tuples
 
 TRAINING = ("--prior", own_data.PRIOR, "--model", "linear", "--epochs", 2, "--select", "last")

@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
     facts = ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "p.csv", "--json").json
     found = pacsv.read_csv(tmp_path / "p.csv")
     assert found.column_names == ["id", "score", "probability", "label"]
-    (expected,) = read_scores(open_artifact(work / "run"), "test")
+    expected = read_scores(open_artifact(work / "run"))["test"]
     scores = found["score"].to_numpy()
     assert np.allclose(scores, expected, atol=1e-5)
     assert found["id"].to_pylist() == list(range(119))
@@ -150,7 +150,7 @@ def test_runs_on_simulated_images_take_arrays(words, tuples, tmp_path, ntmp_done
         x = file["instances"][()]
     np.savez(tmp_path / "x.npz", x=x, id=np.arange(len(x)))
     np.save(tmp_path / "x.npy", x[:, 0])  # gray images need no channel
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
     for name in ("x.npz", "x.npy"):
         ntmp_done("predict", tmp_path / "r", tmp_path / name, "--out", tmp_path / f"{name}.csv")
         scores = pacsv.read_csv(tmp_path / f"{name}.csv")["score"].to_numpy()
@@ -166,7 +166,7 @@ def test_every_kind_of_method_is_rebuilt(method, tmp_path, ntmp_done):
     with h5py.File(tmp_path / "t" / "test.h5") as file:
         np.save(tmp_path / "x.npy", file["instances"][()])
     ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
     assert np.allclose(pacsv.read_csv(tmp_path / "p.csv")["score"].to_numpy(), expected, atol=1e-4)
 
 
@@ -180,7 +180,7 @@ def test_a_run_on_pictures_takes_a_folder_of_pictures(tmp_path, ntmp, ntmp_done)
     found = pacsv.read_csv(tmp_path / "p.csv")
     files = sorted((folder / "test").rglob("*.png"))
     assert found["path"].to_pylist() == [file.relative_to(folder / "test").as_posix() for file in files]
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
     assert np.allclose(found["score"].to_numpy(), expected, atol=1e-4)
     (folder / "test" / "odd" / "zzz.png").write_bytes(b"broken")
     ended = ntmp("predict", tmp_path / "r", folder / "test", "--out", tmp_path / "q.csv")

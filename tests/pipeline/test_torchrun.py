@@ -81,7 +81,7 @@ def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, se
             assert a["heldout_risk"] == pytest.approx(b["heldout_risk"], abs=1e-5)
         for key in b.get("risk_terms", {}):
             assert a["risk_terms"][key] == pytest.approx(b["risk_terms"][key], abs=1e-5)
-    scores = [read_scores(open_artifact(tmp_path / name), "test")[0] for name in ("two", "one")]
+    scores = [read_scores(open_artifact(tmp_path / name))["test"] for name in ("two", "one")]
     assert np.allclose(*scores, atol=1e-3)
     assert scores[0].std() > 1e-3
 

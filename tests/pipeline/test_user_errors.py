@@ -114,7 +114,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "tuple larger than the pool": (
         making("--n", 1400, "--m", 700, "--num-tuples", 1),
         2,
-        "error: a tuple may need 700 different positives, but the train tuple part has ",
+        "error: a tuple may need 700 different positives, but the train tuple share has ",
     ),
     "unknown dataset": (making("--dataset", "digit"), 2, "error: unknown dataset 'digit'; did you mean 'digits'?\n"),
     "dataset like no other": (making("--dataset", "xyz"), 2, "unknown dataset 'xyz'; choose from: cifar10, digits,"),

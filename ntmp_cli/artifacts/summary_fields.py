@@ -120,9 +120,9 @@ class TaskSummary(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskSummary:
-        for at, (n, m, _) in enumerate(self.strata):
+        for row, (n, m, _) in enumerate(self.strata):
             if m > n:
-                raise ValueError(f"strata.{at}: {m} positives in a tuple of {n}")
+                raise ValueError(f"strata.{row}: {m} positives in a tuple of {n}")
         return self
 
 
@@ -134,7 +134,7 @@ def problems_of(error: ValidationError) -> list[str]:
     lines = []
     for problem in error.errors():
         message: str = problem["msg"].removeprefix("Value error, ")
-        path = [str(part) for part in problem["loc"]]
+        path = [str(key) for key in problem["loc"]]
         if problem["type"] == "value_error":
             lines.append(".".join([*path, message]))
         else:
@@ -153,12 +153,12 @@ def rows_of(files: Files, prefix: str) -> int | None:
     return None if 0 in rows else sum(rows)
 
 
-def said(sizes: BySplit[int]) -> str:
+def by_split(sizes: BySplit[int]) -> str:
     return ", ".join(f"{split} {size}" for split, size in sizes.items())
 
 
-def listed(listed: bool) -> str:
-    return "listed" if listed else "not listed"
+def listed(is_listed: bool) -> str:
+    return "listed" if is_listed else "not listed"
 
 
 def missing(field: str, files: Files, *names: str) -> Iterable[str]:

@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.datasets import load_digits
 
 from ntmp_cli.artifacts import Artifact, open_artifact
-from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels, read_oracle
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
     read_instances,
@@ -22,7 +22,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.artifacts.summary_parts import Sizes
+from ntmp_cli.artifacts.summary_fields import Sizes
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
 from ntmp_cli.errors import UsageError
@@ -112,18 +112,18 @@ def test_stored_instances_are_those_that_the_oracle_names(made: Made) -> None:
         assert np.array_equal(unlabeled["labels"], made.positive[unlabeled["source"]])
 
 
-def test_tuple_unlabeled_and_heldout_parts_share_no_instance(made: Made) -> None:
-    parts = {name: set(indices.tolist()) for name, indices in made.sources().items()}
-    assert sum(map(len, parts.values())) == len(set().union(*parts.values()))
+def test_tuple_unlabeled_and_heldout_pools_share_no_instance(made: Made) -> None:
+    pools = {name: set(indices.tolist()) for name, indices in made.sources().items()}
+    assert sum(map(len, pools.values())) == len(set().union(*pools.values()))
     for name, indices in made.sources().items():
         if name.endswith("unlabeled"):
-            assert len(indices) == len(parts[name])
+            assert len(indices) == len(pools[name])
 
 
-def test_the_test_split_is_stored_whole_and_apart(made: Made) -> None:
+def test_the_test_split_is_stored_completely_and_apart(made: Made) -> None:
     stored = read_instances(made.artifact, "test.h5")
     assert np.array_equal(stored, made.data.x_test)
-    assert np.array_equal(read_test_labels(made.artifact), made.test_positive)
+    assert np.array_equal(read_labels(made.artifact), made.test_positive)
     # What tuples and U name are rows of the training split; no row of the test split is among those.
     assert max(indices.max() for indices in made.sources().values()) < len(made.data.x_train)
     rows = Counter(row.tobytes() for row in np.concatenate([made.data.x_train, made.data.x_test]))
@@ -159,29 +159,29 @@ def test_the_reuse_factor_is_the_mean_use_of_each_class_pool(made: Made) -> None
     config = made.artifact.manifest.config
     labels = made.oracle("train", "tuples")["labels"]
     used = {name: set(indices.tolist()) for name, indices in made.sources().items()}
-    in_part = len(made.positive) * config["tuple_share"] * (1 - config["heldout_share"])
+    in_pool = len(made.positive) * config["tuple_share"] * (1 - config["heldout_share"])
     reuse = made.artifact.summary.reuse
     pools = {}
     for name, kind in (("positive", True), ("negative", False)):
-        drawn = np.count_nonzero(labels == kind)
-        pools[name] = drawn / getattr(reuse, name)
+        sampled = np.count_nonzero(labels == kind)
+        pools[name] = sampled / getattr(reuse, name)
         if getattr(reuse, name) >= 1:
             # A pool that is used up has been seen entirely.
             seen = sum(made.positive[i] == kind for i in used["train-tuples"])
             assert pools[name] == pytest.approx(seen, rel=1e-3)
-    assert sum(pools.values()) == pytest.approx(in_part, abs=2)
+    assert sum(pools.values()) == pytest.approx(in_pool, abs=2)
 
 
-def test_the_asked_prior_of_the_unlabeled_pool_is_exact(made: Made) -> None:
-    asked = made.artifact.manifest.config["prior"]
+def test_the_requested_prior_of_the_unlabeled_pool_is_exact(made: Made) -> None:
+    prior = made.artifact.manifest.config["prior"]
     for split in made.splits:
         labels = made.oracle(split, "unlabeled")["labels"]
-        if asked is None:
-            part = len(made.positive) * (1 - made.artifact.manifest.config["tuple_share"])
+        if prior is None:
+            candidates = len(made.positive) * (1 - made.artifact.manifest.config["tuple_share"])
             share = made.artifact.manifest.config["heldout_share"]
-            assert len(labels) == pytest.approx(part * (share if split == "heldout" else 1 - share), abs=1.5)
+            assert len(labels) == pytest.approx(candidates * (share if split == "heldout" else 1 - share), abs=1.5)
         else:
-            assert abs(labels.mean() - asked) <= 1 / (2 * len(labels)) + 1e-12
+            assert abs(labels.mean() - prior) <= 1 / (2 * len(labels)) + 1e-12
 
 
 def test_recorded_counts_differ_from_the_truth_only_at_the_noise_rate(made: Made) -> None:
@@ -226,13 +226,13 @@ def contents(artifact: Artifact) -> dict[str, NDArray[Any]]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NDArray[Any]]:
-    """More tuples than one block of the draw."""
+    """More tuples than one block of the sampler."""
     config = MakeTuplesConfig(dataset=GAUSSIANS, tuples=("2-4:~0.5",), num_tuples=5000, count_noise=0.1, seed=9)
     return contents(make_tuples(config, tmp_path_factory.mktemp("reference") / "out"))
 
 
 @pytest.mark.parametrize("shard_size", [1000, 4096, 4999, 12_000])
-def test_the_shard_size_does_not_change_what_is_drawn(
+def test_the_shard_size_does_not_change_what_is_sampled(
     tmp_path: Path, reference: dict[str, NDArray[Any]], shard_size: int
 ) -> None:
     config = MakeTuplesConfig(
@@ -240,12 +240,12 @@ def test_the_shard_size_does_not_change_what_is_drawn(
     )
     artifact = make_tuples(config, tmp_path / "out")
     assert len(tuple_shard_names(artifact, "train")) == -(-5000 // shard_size)
-    found = contents(artifact)
-    assert found.keys() == reference.keys()
-    assert all(np.array_equal(found[key], reference[key]) for key in reference)
+    stored = contents(artifact)
+    assert stored.keys() == reference.keys()
+    assert all(np.array_equal(stored[key], reference[key]) for key in reference)
 
 
-def test_another_seed_draws_other_tuples(tmp_path: Path) -> None:
+def test_another_seed_samples_other_tuples(tmp_path: Path) -> None:
     first, second = (
         contents(make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, seed=seed), tmp_path / str(seed))) for seed in (0, 1)
     )
@@ -319,10 +319,13 @@ def test_tuples_that_identify_the_risk_raise_no_warning(
     [
         ({"tuples": ("3:4",)}, "m = 4 positives do not fit"),
         ({"prior": 0.9, "unlabeled_size": 400}, "prior 0.9 cannot be reached: 400 unlabeled instances need 360 pos"),
-        ({"tuples": ("500:2",)}, "a tuple may need 498 different negatives, but the train tuple part has"),
-        ({"tuples": ("30:2",)}, "a tuple may need 28 different negatives, but the heldout tuple part has"),
+        ({"tuples": ("500:2",)}, "a tuple may need 498 different negatives, but the train tuple share has"),
+        ({"tuples": ("30:2",)}, "a tuple may need 28 different negatives, but the heldout tuple share has"),
         ({"tuple_share": 0.9999}, "no instances are left for the unlabeled pool"),
-        ({"unlabeled_size": 406}, "an unlabeled pool of 406 was asked for, but its part has only 405 instances"),
+        (
+            {"unlabeled_size": 406},
+            "an unlabeled pool of 406 was requested, but only 405 instances are available for it",
+        ),
     ],
 )
 def test_an_impossible_request_is_refused_and_nothing_is_written(

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.data.own.grouping import counts_of_tuples, group_rows, set_aside
-from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.data.user.grouping import counts_of_tuples, group_rows, hold_out
+from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError
 
 CODES = st.lists(st.integers(-1, 6), min_size=1, max_size=60)
@@ -38,29 +38,29 @@ def test_tuples_and_counts_do_not_depend_on_the_order_of_rows(labels, random, da
     # A count need not stand in every row of its tuple, only in one.
     counts = np.array([truth.get(label, -1) for label in shuffled], np.int32)
     for code in range(int(codes.max()) + 1):
-        own = np.flatnonzero(codes == code)
-        counts[own[: random.randrange(len(own))]] = -1
+        rows = np.flatnonzero(codes == code)
+        counts[rows[: random.randrange(len(rows))]] = -1
     problems = Problems()
-    found = counts_of_tuples(codes, counts, [str(t) for t in range(int(codes.max()) + 1)], str, problems)
+    grouped = counts_of_tuples(codes, counts, [str(t) for t in range(int(codes.max()) + 1)], str, problems)
     assert problems.total == 0
-    for t in range(len(found)):
-        members = found.rows[found.offsets[t] : found.offsets[t + 1]]
+    for t in range(len(grouped)):
+        members = grouped.rows[grouped.offsets[t] : grouped.offsets[t + 1]]
         (label,) = {shuffled[row] for row in members}
         assert len(members) == sizes[label]
-        assert found.counts[t] == truth[label]
-    chosen = np.arange(0, len(found), 2)
-    some = found.some(chosen)
+        assert grouped.counts[t] == truth[label]
+    chosen = np.arange(0, len(grouped), 2)
+    subset = grouped.subset(chosen)
     for at, t in enumerate(chosen):
-        own = some.rows[some.offsets[at] : some.offsets[at + 1]]
-        assert own.tolist() == found.rows[found.offsets[t] : found.offsets[t + 1]].tolist()
-        assert some.counts[at] == found.counts[t]
+        members = subset.rows[subset.offsets[at] : subset.offsets[at + 1]]
+        assert members.tolist() == grouped.rows[grouped.offsets[t] : grouped.offsets[t + 1]].tolist()
+        assert subset.counts[at] == grouped.counts[t]
 
 
 @given(st.integers(0, 200), st.floats(0, 0.99), st.integers(0, 5))
-def test_what_is_set_aside_and_what_is_kept_are_everything(size, share, seed):
-    kept, aside = set_aside(size, share, np.random.default_rng(seed))
-    assert sorted([*kept.tolist(), *aside.tolist()]) == list(range(size))
-    assert len(aside) == round(size * share)
+def test_held_out_and_kept_rows_are_all_rows(size, share, seed):
+    kept, held_out = hold_out(size, share, np.random.default_rng(seed))
+    assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(size))
+    assert len(held_out) == round(size * share)
     assert (np.diff(kept) > 0).all()
 
 

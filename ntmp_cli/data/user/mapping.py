@@ -6,10 +6,10 @@ that stands for its text (`text_code`). Statistics come from training instances 
 - numeric: (value − mean) / scale; a missing value becomes the mean, 0;
 - one-hot: one column per category of the training instances; other categories and missing values are all zeros;
 - hashed: a column of many categories; its text picks one of `width` columns;
-- a column with missing training values gets an indicator, 1 where the value is missing, after its own.
+- a column with missing training values gets an indicator, 1 where the value is missing, after its values.
 
-The network's input is this vector as it is: it is not standardised again, because that would blow rare categories up.
-Images are not mapped but described, so that others are refused.
+The network's input is this vector as it is: it is not standardised again, because that would inflate rare categories.
+Images are not mapped: their shape and type are stored, so that others are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Cells = NDArray[np.float64]
 
-# Beyond this a square would overflow long before the data made sense.
+# Beyond this squares overflow.
 LARGEST = 1e100
 _FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -43,7 +43,7 @@ class Numeric(_Stored):
     indicator: bool = False
 
     @property
-    def own_width(self) -> int:
+    def value_width(self) -> int:
         return 1
 
 
@@ -56,7 +56,7 @@ class OneHot(_Stored):
     indicator: bool = False
 
     @property
-    def own_width(self) -> int:
+    def value_width(self) -> int:
         return len(self.categories)
 
 
@@ -69,7 +69,7 @@ class Hashed(_Stored):
     indicator: bool = False
 
     @property
-    def own_width(self) -> int:
+    def value_width(self) -> int:
         return self.width
 
 
@@ -94,7 +94,7 @@ class TableFeatures(_Stored):
 
     @property
     def width(self) -> int:
-        return sum(column.own_width + column.indicator for column in self.columns)
+        return sum(column.value_width + column.indicator for column in self.columns)
 
     @property
     def names(self) -> list[str]:
@@ -125,11 +125,11 @@ class TableFeatures(_Stored):
                 rows = np.flatnonzero(~missing[:, j])
                 out[rows, starts[j] + cells[rows, j].astype(np.int64) % column.width] = 1.0
             if column.indicator:
-                out[:, starts[j] + column.own_width] = missing[:, j]
+                out[:, starts[j] + column.value_width] = missing[:, j]
         return out
 
     def _starts(self) -> list[int]:
-        widths = [column.own_width + column.indicator for column in self.columns]
+        widths = [column.value_width + column.indicator for column in self.columns]
         return [0, *np.cumsum(widths).tolist()][:-1]
 
 
@@ -200,22 +200,21 @@ class _Moments:
         self.high = np.full(columns, -np.inf)
 
     def add(self, cells: Cells) -> None:
-        there = ~np.isnan(cells)
-        n = there.sum(axis=0).astype(np.float64)
-        some = np.maximum(n, 1)
-        mean = np.where(there, cells, 0.0).sum(axis=0) / some
-        square = (np.where(there, cells - mean, 0.0) ** 2).sum(axis=0)
+        present = ~np.isnan(cells)
+        n = present.sum(axis=0).astype(np.float64)
+        mean = np.where(present, cells, 0.0).sum(axis=0) / np.maximum(n, 1)
+        square = (np.where(present, cells - mean, 0.0) ** 2).sum(axis=0)
         total = np.maximum(self.present + n, 1)
-        away = mean - self.mean
-        self.mean = self.mean + away * n / total
-        self.square = self.square + square + away**2 * self.present * n / total
+        shift = mean - self.mean
+        self.mean = self.mean + shift * n / total
+        self.square = self.square + square + shift**2 * self.present * n / total
         self.present = self.present + n
         self.rows += len(cells)
-        self.low = np.minimum(self.low, np.where(there, cells, np.inf).min(axis=0, initial=np.inf))
-        self.high = np.maximum(self.high, np.where(there, cells, -np.inf).max(axis=0, initial=-np.inf))
+        self.low = np.minimum(self.low, np.where(present, cells, np.inf).min(axis=0, initial=np.inf))
+        self.high = np.maximum(self.high, np.where(present, cells, -np.inf).max(axis=0, initial=-np.inf))
 
     def mean_and_scale(self, j: int) -> tuple[float, float]:
-        """A constant column has no scale of its own: it becomes 0, without the rounding of its mean blown up."""
+        """A constant column becomes 0: divided by its spread, the rounding of its mean would be inflated."""
         if self.present[j] == 0:
             return 0.0, 1.0
         if self.low[j] == self.high[j]:
@@ -225,6 +224,6 @@ class _Moments:
 
 
 def blocks_of(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in pieces of one size, whatever the blocks were that the rows were read in."""
+    """Row numbers in blocks of `size`, independent of the blocks that the rows were read in."""
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

@@ -1,4 +1,4 @@
-"""Arrays of the user's own: an .npz file, a folder of .npy files with the same names, or one .npy file.
+"""Users' arrays: an .npz file, a folder of .npy files with the same names, or one .npy file.
 
 `x` holds the rows: (N, D) features, called x0, x1, …, or images. Tuples are `offsets` (T+1) with `counts` (T), or ids
 and counts row by row under the names of the columns of a table. Blocks are read as they are needed, even from a zip.
@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ntmp_cli.data.formats import reading
-from ntmp_cli.data.own.mapping import ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Role, Rows, refuse_infinite
 from ntmp_cli.data.sources.npz import instances
+from ntmp_cli.data.user.mapping import ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Role, Rows, refuse_infinite
 from ntmp_cli.errors import DataError
 
 X = "x"
@@ -39,9 +39,9 @@ class ArrayFile(ABC):
 
     @abstractmethod
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
-        """The rows of an array, some at a time."""
+        """The rows of an array, block by block."""
 
-    def whole(self, name: str) -> NDArray[Any]:
+    def read(self, name: str) -> NDArray[Any]:
         return np.concatenate(list(self.blocks(name)))
 
     def require(self, name: str, what: str) -> None:
@@ -53,7 +53,7 @@ class ArrayFile(ABC):
     def _step(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         return max(1, self._block // max(1, int(np.prod(shape[1:])) * max(dtype.itemsize, 1)))
 
-    def _known(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def _add(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if dtype.hasobject:
             raise DataError(
                 f"{self.where}: {name} is an array of Python objects, which is not read because it could run code",
@@ -73,20 +73,20 @@ class NpzFile(ArrayFile):
             for member in archive.namelist():
                 with archive.open(member) as stream:
                     shape, _, dtype = _header(stream)
-                self._known(member.removesuffix(".npy"), shape, dtype)
+                self._add(member.removesuffix(".npy"), shape, dtype)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
         with self._archive() as archive, archive.open(f"{name}.npy") as stream:
             shape, fortran, dtype = _header(stream)
             step = self._step(shape, dtype)
             if fortran and len(shape) > 1:  # columns lie side by side, so that there is no reading row by row
-                whole = np.frombuffer(stream.read(), dtype).reshape(shape, order="F")
-                yield from (whole[start : start + step] for start in range(0, len(whole), step))
+                array = np.frombuffer(stream.read(), dtype).reshape(shape, order="F")
+                yield from (array[start : start + step] for start in range(0, len(array), step))
                 return
             row = int(np.prod(shape[1:])) * dtype.itemsize
             for start in range(0, shape[0], step):
                 rows = min(step, shape[0] - start)
-                data = _exactly(stream, rows * row)
+                data = _read_exactly(stream, rows * row)
                 yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
 
     @contextmanager
@@ -105,14 +105,14 @@ class NpyFiles(ArrayFile):
         for name, file in self._files.items():
             with reading(file, "npy file") as stream:
                 shape, _, dtype = _header(stream)
-            self._known(name, shape, dtype)
+            self._add(name, shape, dtype)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
         file = self._files[name]
         with reading(file, "npy file"):
-            whole = np.load(file, mmap_mode="r", allow_pickle=False)
-        step = self._step(whole.shape, whole.dtype)
-        yield from (np.array(whole[start : start + step]) for start in range(0, len(whole), step))
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
+        step = self._step(array.shape, array.dtype)
+        yield from (np.array(array[start : start + step]) for start in range(0, len(array), step))
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -124,7 +124,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"version {version} of the npy format")
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytearray:
+def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
         piece = stream.read(size - len(data))
@@ -143,7 +143,7 @@ def open_arrays(path: Path, block_bytes: int) -> ArrayFile:
 
 
 class ArrayRows:
-    """The rows of an array, with what other arrays say about them."""
+    """The rows of an array, with their tuples, counts, labels and ids from other arrays."""
 
     def __init__(self, file: ArrayFile, name: str, roles: dict[Role, str], *, offsets: bool = False) -> None:
         self.where = file.where if name == X else f"{file.where} {name}"
@@ -177,10 +177,10 @@ class ArrayRows:
         return self._images
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
-        said = self._from_offsets(problems) if self._offsets else self._row_by_row()
+        by_role = self._from_offsets(problems) if self._offsets else self._row_by_row()
         start = 0
         for block in self._file.blocks(self._name):
-            roles = {role: column.slice(start, len(block)) for role, column in said.items()}
+            roles = {role: column.slice(start, len(block)) for role, column in by_role.items()}
             if self._images:
                 cells, _ = instances(self._file.path, block, [])
             else:
@@ -188,31 +188,31 @@ class ArrayRows:
             if cells.dtype.kind == "f":
                 refuse_infinite(cells.reshape(len(cells), -1), start, self.place, self.columns, problems)
             if not self._preview:
-                self._preview = self._first(block, roles)
+                self._preview = self._preview_of(block, roles)
             yield Rows(cells, roles)
             start += len(block)
 
     def _row_by_row(self) -> dict[Role, Any]:
-        found: dict[Role, Any] = {}
+        by_role: dict[Role, Any] = {}
         for role, key in self._roles.items():
-            values = self._file.whole(key)
+            values = self._file.read(key)
             column = pa.array(np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values)
-            if role == "tuple" and values.dtype.kind == "i":  # −1 is how integers say none
+            if role == "tuple" and values.dtype.kind == "i":  # −1 stands for a missing id
                 column = pc.if_else(pc.less(column, 0), None, column)
-            found[role] = pc.cast(column, pa.float64()) if role == "count" else column
-        return found
+            by_role[role] = pc.cast(column, pa.float64()) if role == "count" else column
+        return by_role
 
     def _from_offsets(self, problems: Problems) -> dict[Role, Any]:
         """Tuple t is x[offsets[t]:offsets[t+1]]."""
-        offsets, counts = self._file.whole(OFFSETS), self._file.whole(COUNTS)
+        offsets, counts = self._file.read(OFFSETS), self._file.read(COUNTS)
         rows = self._file.shapes[self._name][0][0]
         if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or counts.ndim != 1 or len(offsets) != len(counts) + 1:
             raise DataError(
                 f"{self.where}: offsets {offsets.shape} and counts {counts.shape} do not fit together",
                 hint="T tuples have T+1 whole offsets and T counts.",
             )
-        at = offsets.astype(np.int64)
-        sizes = at[1:] - at[:-1]
+        ends = offsets.astype(np.int64)
+        sizes = ends[1:] - ends[:-1]
         if offsets[0] != 0 or offsets[-1] != rows or (sizes < 0).any():
             raise DataError(
                 f"{self.where}: offsets must rise from 0 to the {rows} rows of {self._name}",
@@ -220,18 +220,18 @@ class ArrayRows:
             )
         for t in np.flatnonzero(sizes == 0).tolist():
             problems.add(f"{self.where} tuple {t}", "is empty: its offsets are equal")
-        names = np.repeat(np.arange(len(sizes)), sizes)
-        return {"tuple": pa.array(names), "count": pa.array(np.repeat(counts, sizes).astype(np.float64))}
+        tuples = np.repeat(np.arange(len(sizes)), sizes)
+        return {"tuple": pa.array(tuples), "count": pa.array(np.repeat(counts, sizes).astype(np.float64))}
 
-    def _first(self, block: NDArray[Any], roles: dict[Role, Any]) -> list[dict[str, Any]]:
-        said = [
+    def _preview_of(self, block: NDArray[Any], roles: dict[Role, Any]) -> list[dict[str, Any]]:
+        rows = [
             {self.role_names[role]: column[row].as_py() for role, column in roles.items()}
             for row in range(min(5, len(block)))
         ]
         if self._images:
             shape = "×".join(map(str, block.shape[1:]))
-            return [{**row, self._name: f"{shape} {block.dtype}"} for row in said]
-        return [{**row, **dict(zip(self.columns or (), values.tolist()))} for row, values in zip(said, block)]  # noqa: B905
+            return [{**row, self._name: f"{shape} {block.dtype}"} for row in rows]
+        return [{**row, **dict(zip(self.columns or (), values.tolist()))} for row, values in zip(rows, block)]  # noqa: B905
 
     def first_rows(self) -> list[dict[str, Any]]:
         return self._preview

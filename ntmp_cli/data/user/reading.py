@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.grouping import NONE, Grouped, counts_of_tuples
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
-from ntmp_cli.data.own.tables import Kind, Table, as_text
+from ntmp_cli.data.user.grouping import NONE, Grouped, counts_of_tuples
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
 
-Sink = Callable[[NDArray[Any]], None]
+# Takes the raw cells of a block of rows.
+CellSink = Callable[[NDArray[Any]], None]
 
 # Labels that need no explanation: the positive one of two.
 _KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "positive"))
@@ -28,7 +29,7 @@ _KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "posit
 
 @dataclass
 class Survey:
-    """What is found in the raw features of tuples and of U: missing values, and the texts of categories."""
+    """Missing values and texts of categories in the raw features of tuples and of U."""
 
     categorical: frozenset[str]
     max_categories: int
@@ -39,19 +40,19 @@ class Survey:
     def add(self, rows: Rows) -> None:
         self.rows += len(rows.cells)
         if rows.cells.ndim == 2:
-            here = np.isnan(rows.cells).sum(axis=0)
-            self.missing = here if self.missing is None else self.missing + here
-        for name, found in rows.texts.items():
+            missing = np.isnan(rows.cells).sum(axis=0)
+            self.missing = missing if self.missing is None else self.missing + missing
+        for name, texts in rows.texts.items():
             known = self.texts.setdefault(name, {})
             if known is not None:
-                known.update(found)
+                known.update(texts)
                 if len(known) > self.max_categories:
                     self.texts[name] = None  # too many to have a feature each
 
 
 @dataclass(frozen=True)
-class Found:
-    """What an import knows once all rows have been read. Rows are numbered across files, in reading order."""
+class ImportedRows:
+    """Tuples, unlabeled and test rows of an import. Rows are numbered across files, in reading order."""
 
     tuples: Grouped
     unlabeled: NDArray[np.int64]
@@ -60,9 +61,19 @@ class Found:
     survey: Survey
 
 
+@dataclass(frozen=True)
+class ImportSources:
+    """The sources of an import, with their headers read; counts where a separate file gives them."""
+
+    main: RowSource
+    unlabeled: RowSource | None
+    test: RowSource | None
+    counts: dict[str, int] | None
+
+
 @dataclass
-class _Part:
-    """What one file says about its rows."""
+class _FileColumns:
+    """The columns of one file that hold a role."""
 
     source: RowSource
     first: int
@@ -80,93 +91,85 @@ class _Part:
             self.columns.setdefault(role, []).append(kept)
 
 
-def read_everything(
-    main: RowSource,
-    unlabeled: RowSource | None,
-    test: RowSource | None,
-    *,
-    counts: Mapping[str, int] | None,
-    positive: Sequence[str],
-    survey: Survey,
-    sink: Sink,
-    problems: Problems,
-) -> Found:
-    """Read all rows once. `counts` gives the counts of tuples by id, where rows do not."""
-    parts: dict[str, _Part] = {}
+def read_rows(
+    sources: ImportSources, positive: Sequence[str], survey: Survey, sink: CellSink, problems: Problems
+) -> ImportedRows:
+    """Read all rows once: their cells go to `sink`, and the raw features are surveyed."""
+    files: dict[str, _FileColumns] = {}
     total = 0
-    for name, source in (("main", main), ("unlabeled", unlabeled), ("test", test)):
+    for name, source in (("main", sources.main), ("unlabeled", sources.unlabeled), ("test", sources.test)):
         if source is None:
             continue
-        part = parts[name] = _Part(source, total)
+        file = files[name] = _FileColumns(source, total)
         for rows in source.rows(problems):
-            part.keep(rows)
+            file.keep(rows)
             if name != "test":
                 survey.add(rows)
             if not problems.total:  # nothing will be written, so nothing need be kept
                 sink(rows.cells)
-        total += part.rows
-        if part.rows == 0 and not problems.total:
+        total += file.rows
+        if file.rows == 0 and not problems.total:
             raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
-    _refuse_repeated_ids(list(parts.values()), problems)
-    tuples, outside = _tuples(parts["main"], counts, problems)
-    if "unlabeled" in parts:
-        extra = parts["unlabeled"]
-        outside = np.concatenate([outside, np.arange(extra.first, extra.first + extra.rows)])
-    tested = np.arange(parts["test"].first, total) if "test" in parts else np.empty(0, np.int64)
-    labels = _labels(parts["test"], positive, problems) if "test" in parts else None
+    _refuse_repeated_ids(list(files.values()), problems)
+    tuples, unlabeled = _tuples(files["main"], sources.counts, problems)
+    if extra := files.get("unlabeled"):
+        unlabeled = np.concatenate([unlabeled, np.arange(extra.first, extra.first + extra.rows)])
+    test = np.arange(files["test"].first, total) if "test" in files else np.empty(0, np.int64)
+    labels = _labels(files["test"], positive, problems) if "test" in files else None
     problems.raise_if_any()
     if len(tuples) == 0:
-        raise DataError(f"{main.where}: no row has a tuple id", hint="Rows without a tuple id are unlabeled.")
-    if len(outside) == 0:
+        raise DataError(f"{sources.main.where}: no row has a tuple id", hint="Rows without a tuple id are unlabeled.")
+    if len(unlabeled) == 0:
         raise DataError(
-            f"{main.where}: there are no unlabeled rows",
+            f"{sources.main.where}: there are no unlabeled rows",
             hint="Pass them with --unlabeled, or as rows without a tuple id.",
         )
-    return Found(tuples, outside, tested, labels, survey)
+    return ImportedRows(tuples, unlabeled, test, labels, survey)
 
 
-def _tuples(part: _Part, counts: Mapping[str, int] | None, problems: Problems) -> tuple[Grouped, NDArray[np.int64]]:
+def _tuples(
+    file: _FileColumns, counts: Mapping[str, int] | None, problems: Problems
+) -> tuple[Grouped, NDArray[np.int64]]:
     """The tuples of the main file, and its rows that belong to none."""
-    where = part.source.where
-    codes, names = tuple_codes(part.columns.get("tuple", []))
-    own = np.full(len(codes), NONE, np.int32)
-    excused: set[int] = set()
-    if "count" in part.columns:
+    codes, names = tuple_codes(file.columns.get("tuple", []))
+    row_counts = np.full(len(codes), NONE, np.int32)
+    reported: set[int] = set()
+    if "count" in file.columns:
         start = 0
-        for column in part.columns["count"]:
+        for column in file.columns["count"]:
             values, wrong = whole_numbers(column)
-            own[start : start + len(values)] = values
+            row_counts[start : start + len(values)] = values
             for at in wrong.tolist():
-                problems.add(part.source.place(start + at), f"the count {column[at].as_py():g} is not 0, 1, 2 …")
-                excused.add(int(codes[start + at]))
+                problems.add(file.source.place(start + at), f"the count {column[at].as_py():g} is not 0, 1, 2 …")
+                reported.add(int(codes[start + at]))
             start += len(values)
-        for row in np.flatnonzero((codes == NONE) & (own != NONE)).tolist():
-            problems.add(part.source.place(row), "has a count but no tuple id")
+        for row in np.flatnonzero((codes == NONE) & (row_counts != NONE)).tolist():
+            problems.add(file.source.place(row), "has a count but no tuple id")
     if counts is not None:
         known = set(names)
         for name in counts:
             if name not in known:
-                problems.add(where, f"tuple '{name}' is empty: it has a count but no rows")
+                problems.add(file.source.where, f"tuple '{name}' is empty: it has a count but no rows")
         by_code = np.array([*(counts.get(name, NONE) for name in names), NONE], np.int32)
-        own = by_code[codes]
+        row_counts = by_code[codes]
     if problems.rows_lost:
         return Grouped(*(np.empty(0, np.int64),) * 3), np.empty(0, np.int64)
-    tuples = counts_of_tuples(codes, own, names, part.source.place, problems, excused)
+    tuples = counts_of_tuples(codes, row_counts, names, file.source.place, problems, reported)
     return tuples, np.flatnonzero(codes == NONE)
 
 
-def _refuse_repeated_ids(parts: Sequence[_Part], problems: Problems) -> None:
-    """An item that is there twice, in one file or in two, is counted twice or learned and tested on."""
-    named = [part for part in parts if "id" in part.columns]
+def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> None:
+    """An item that occurs twice, in one file or in two, is counted twice, or trained and tested on."""
+    named = [file for file in files if "id" in file.columns]
     if not named:
         return
-    ids = pa.chunked_array([column for part in named for column in part.columns["id"]], type=pa.string())
+    ids = pa.chunked_array([column for file in named for column in file.columns["id"]], type=pa.string())
     counted = pc.value_counts(ids)
     repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).drop_null()
     if not len(repeated):
         return
     rows = np.flatnonzero(pc.is_in(ids, value_set=repeated).to_numpy())
-    starts = np.cumsum([0, *(part.rows for part in named)])
+    starts = np.cumsum([0, *(file.rows for file in named)])
     first: dict[str, str] = {}
     for row in rows.tolist():
         which = int(np.searchsorted(starts, row, side="right")) - 1
@@ -177,18 +180,18 @@ def _refuse_repeated_ids(parts: Sequence[_Part], problems: Problems) -> None:
             first[text] = place
 
 
-def _labels(part: _Part, positive: Sequence[str], problems: Problems) -> NDArray[np.bool_] | None:
+def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> NDArray[np.bool_] | None:
     """Test labels as booleans; None if the file has none."""
-    if "label" not in part.columns:
+    if "label" not in file.columns:
         return None
-    codes, names = tuple_codes(part.columns["label"])
+    codes, names = tuple_codes(file.columns["label"])
     for row in np.flatnonzero(codes == NONE).tolist():
-        problems.add(part.source.place(row), "has no label")
+        problems.add(file.source.place(row), "has no label")
     if positive:
         for name in positive:
             if name not in names:
                 raise UsageError(
-                    f"--positive {name}: no such label in {part.source.where}; {did_you_mean(name, names)}"
+                    f"--positive {name}: no such label in {file.source.where}; {did_you_mean(name, names)}"
                 )
         chosen = set(positive)
     else:
@@ -196,7 +199,7 @@ def _labels(part: _Part, positive: Sequence[str], problems: Problems) -> NDArray
         known = next((pair for pair in _KNOWN_LABELS if set(plain.values()) <= set(pair)), None)
         if known is None:
             raise UsageError(
-                f"{part.source.where}: which labels are positive? There are {', '.join(names[:20])}",
+                f"{file.source.where}: which labels are positive? There are {', '.join(names[:20])}",
                 hint="Name them with --positive LABEL, once per label.",
             )
         chosen = {name for name in names if plain[name] == known[1]}
@@ -204,8 +207,8 @@ def _labels(part: _Part, positive: Sequence[str], problems: Problems) -> NDArray
     return is_positive[codes]
 
 
-def read_counts(table: Table, tuple_column: str, count_column: str, problems: Problems) -> dict[str, int]:
-    """Counts by tuple id, from a file of their own; an id that is there twice is a problem."""
+def read_counts(table: TableFile, tuple_column: str, count_column: str, problems: Problems) -> dict[str, int]:
+    """Counts by tuple id, from a separate file; an id that occurs twice is a problem."""
     wanted: dict[str, Kind] = {tuple_column: "text", count_column: "number"}
     counts: dict[str, int] = {}
     row = 0

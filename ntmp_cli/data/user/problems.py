@@ -1,4 +1,4 @@
-"""Everything that is wrong with a user's data, collected, so that one message shows it."""
+"""All problems of a user's data, collected for one message."""
 
 from __future__ import annotations
 

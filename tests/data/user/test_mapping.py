@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ntmp_cli.data.own.mapping import FeatureMapping, Hashed, Numeric, OneHot, TableFeatures, fit_table, text_code
+from ntmp_cli.data.user.mapping import FeatureMapping, Hashed, Numeric, OneHot, TableFeatures, fit_table, text_code
 
 NUMBERS = st.floats(-1e6, 1e6) | st.just(np.nan) | st.floats(-1e100, 1e100)
 TABLES = arrays(np.float64, st.tuples(st.integers(1, 30), st.integers(1, 4)), elements=NUMBERS)

@@ -1,4 +1,4 @@
-"""Tables of the user's own, CSV or Parquet, read block by block through pyarrow."""
+"""Users' tables, CSV or Parquet, read block by block through pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from ntmp_cli.data.own.problems import Problems
+from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError, UsageError
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
@@ -31,7 +31,7 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 _CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
 
 
-class Table(ABC):
+class TableFile(ABC):
     """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
 
     where: str
@@ -42,17 +42,16 @@ class Table(ABC):
         """Blocks of rows with the wanted columns, in their order; numbers and flags as float64."""
 
     def kind_of(self, name: str) -> Kind | None:
-        """What a column can be read as; None for dates, lists and other things that are no feature."""
-        found = self.types[name]
-        if pa.types.is_dictionary(found):
-            found = found.value_type
-        if pa.types.is_boolean(found):
+        """What a column can be read as; None for dates, lists and other types that are no feature."""
+        dtype = self.types[name]
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        if pa.types.is_boolean(dtype):
             return "flag"
-        if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found):
+        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+        if any(is_kind(dtype) for is_kind in is_number):
             return "number"
-        if pa.types.is_null(found):
-            return "number"
-        return "text" if pa.types.is_string(found) or pa.types.is_large_string(found) else None
+        return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
 
     @abstractmethod
     def sample(self, name: str) -> list[str | None]:
@@ -68,7 +67,7 @@ class Table(ABC):
         return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
 
 
-def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> Table:
+def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
     """A table by the ending of its name; `-` is CSV on standard input."""
     if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
         return CsvTable(path, block_bytes)
@@ -83,7 +82,7 @@ def is_table(path: Path) -> bool:
     return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
-class CsvTable(Table):
+class CsvTable(TableFile):
     """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:
@@ -121,7 +120,7 @@ class CsvTable(Table):
         )
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
-        given = 0
+        yielded = 0
         try:
             with self._stream() as stream:
                 reader = pacsv.open_csv(
@@ -131,13 +130,13 @@ class CsvTable(Table):
                     convert_options=_conversion({name: _CSV_TYPES[kind] for name, kind in wanted.items()}),
                 )
                 for batch in reader:
-                    yield _as_asked(batch, wanted)
-                    given += batch.num_rows
+                    yield _converted(batch, wanted)
+                    yielded += batch.num_rows
         except pa.ArrowInvalid as error:
-            # Reading is fast because it stops at the first bad row. Only now is it worth the time to find them all.
+            # The first pass is fast because it stops at the first bad row. The second one lists all of them.
             before = problems.total
             if self.path != STDIN:
-                yield from self._with_problems(wanted, problems, given)
+                yield from self._with_problems(wanted, problems, yielded)
             if problems.total == before:
                 raise self._unreadable(error) from None
 
@@ -149,11 +148,11 @@ class CsvTable(Table):
         column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
         return list(column.to_pylist())
 
-    def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, given: int) -> Iterator[Any]:
+    def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, yielded: int) -> Iterator[Any]:
         """Read everything as text, one row at a time where something is wrong; what is not a number is missing.
 
-        Rows from number `given` on are handed out, so that what is wrong with tuples is found in the same pass; but no
-        more once a row had to be left out.
+        Rows from number `yielded` on are yielded, so that problems of tuples are seen in the same pass; but none
+        after a row that had to be left out.
         """
         skipped: list[int] = []
 
@@ -165,7 +164,7 @@ class CsvTable(Table):
             return "skip"
 
         start = 0
-        found: list[tuple[int, str, str]] = []
+        mistakes: list[tuple[int, str, str]] = []
         with self._stream() as stream:
             try:
                 reader = pacsv.open_csv(
@@ -179,16 +178,16 @@ class CsvTable(Table):
                     for name, kind in wanted.items():
                         column, wrong = _cleaned(batch.column(name), kind)
                         columns.append(column)
-                        found += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
-                    for row, name, what in sorted(found):
+                        mistakes += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
+                    for row, name, what in sorted(mistakes):
                         problems.add(f"{self.where} row {row}, column '{name}'", what)
-                    found.clear()
-                    ahead = max(0, given - start)
+                    mistakes.clear()
+                    ahead = max(0, yielded - start)
                     start += batch.num_rows
                     if ahead < batch.num_rows and not skipped:
                         yield pa.RecordBatch.from_arrays(columns, names=list(wanted)).slice(ahead)
             except pa.ArrowInvalid:
-                problems.rows_lost = True  # what is wrong here is not a number: the caller has the words for it
+                problems.rows_lost = True  # not a wrong number: the caller reports it
 
     def _parsing(self, handler: Any) -> Any:
         return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
@@ -196,7 +195,7 @@ class CsvTable(Table):
     @contextmanager
     def _stream(self) -> Iterator[IO[bytes]]:
         if self.path == STDIN:
-            yield _Rest(self._head, sys.stdin.buffer)  # type: ignore[misc]
+            yield _ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
             return
         try:
             stream = pa.input_stream(str(self.path), compression="detect")
@@ -223,7 +222,7 @@ class CsvTable(Table):
 
 
 def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
-    """A column of text as it was asked for, with nothing where that cannot be, and what is wrong in which rows."""
+    """A column of text converted to its kind, missing where that fails; and the rows that failed, with the reason."""
     if kind not in ("number", "flag"):
         return column, []
     try:
@@ -244,15 +243,15 @@ def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
 
 
 def _numbered(at: int, skipped: list[int]) -> int:
-    """The number from 1 of a row, if rows that are not in the blocks count too."""
+    """The number from 1 of a row, where skipped rows are counted too."""
     row = at + 1
     for gone in skipped:
         row += gone <= row
     return row
 
 
-class _Rest(io.RawIOBase):
-    """Standard input again from its beginning: what was read of it to see the header, then the rest."""
+class _ReplayedInput(io.RawIOBase):
+    """Standard input from its beginning: the bytes that were read for the header, then the rest."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = head, rest
@@ -267,7 +266,7 @@ class _Rest(io.RawIOBase):
         return self._rest.read(size)
 
 
-class ParquetTable(Table):
+class ParquetTable(TableFile):
     """A Parquet file."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:
@@ -280,7 +279,7 @@ class ParquetTable(Table):
         with self._file() as file:
             try:
                 for batch in file.iter_batches(batch_size=rows, columns=list(wanted)):
-                    yield _as_asked(batch.select(list(wanted)), wanted)
+                    yield _converted(batch.select(list(wanted)), wanted)
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(f"{self.where}: damaged ({_first_line(error)})", hint="Write it again.") from None
 
@@ -308,7 +307,7 @@ def _conversion(types: Mapping[str, Any]) -> Any:
     return pacsv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
 
 
-def _as_asked(batch: Any, wanted: Mapping[str, Kind]) -> Any:
+def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
     """Numbers and flags as float64, text as text."""
     columns = []
     for name, kind in wanted.items():
@@ -338,7 +337,7 @@ def reads_as(text: str, kind: Kind) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # Python's own habit
+    return "_" not in text  # which Python accepts, and other programs do not
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Image files of the user's own: a folder per tuple, or paths in a column of a table."""
+"""Users' image files: a folder per tuple, or paths in a column of a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ntmp_cli.data.formats import Images, read_image
-from ntmp_cli.data.own.mapping import ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Role, Rows
-from ntmp_cli.data.own.tables import Kind, Table
-from ntmp_cli.data.sources.folder import SUFFIXES
+from ntmp_cli.data.sources.folder import SUFFIXES, subfolders
+from ntmp_cli.data.user.mapping import ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Role, Rows
+from ntmp_cli.data.user.table_files import Kind, TableFile
 from ntmp_cli.errors import DataError
 
 UNLABELED = "unlabeled"
@@ -27,8 +27,8 @@ AT_ONCE = 64
 
 
 @dataclass
-class Album:
-    """What all images of an import must have in common, found out from the first one on; or told beforehand."""
+class ImageFormat:
+    """Size and channels that all images must have: those of the first image, or of the images of a training."""
 
     resize: int | None = None
     size: tuple[int, int] | None = None
@@ -41,8 +41,8 @@ class Album:
             return None
         return ImageFeatures(shape=(1 if self.gray else 3, *self.size), resize=self.resize)
 
-    def complaint(self, image: Images, place: str) -> str | None:
-        """Why an image does not fit beside the others; None if it does."""
+    def mismatch(self, image: Images, place: str) -> str | None:
+        """Why an image differs from the others; None if it does not."""
         if self.size is None:
             self.size, self.first = (int(image.shape[0]), int(image.shape[1])), place
         if image.shape[:2] != self.size:
@@ -56,7 +56,7 @@ class Album:
         return None
 
 
-class PictureRows:
+class ImageRows:
     """Image files as rows, three channels each; gray ones have the same in all."""
 
     def __init__(
@@ -64,11 +64,11 @@ class PictureRows:
         where: str,
         files: Sequence[Path | None],
         places: Sequence[str],
-        album: Album,
+        image_format: ImageFormat,
         roles: dict[Role, Any],
         role_names: dict[Role, str],
     ) -> None:
-        self.where, self.files, self._places, self._album = where, files, places, album
+        self.where, self.files, self._places, self._image_format = where, files, places, image_format
         self._roles, self._role_names = roles, role_names
 
     @property
@@ -80,7 +80,7 @@ class PictureRows:
         return None
 
     def image_features(self) -> ImageFeatures | None:
-        return self._album.features()
+        return self._image_format.features()
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         with ThreadPoolExecutor() as pool:
@@ -94,7 +94,7 @@ class PictureRows:
         if file is None:
             return "has no image path"
         try:
-            return read_image(file, self._album.resize)
+            return read_image(file, self._image_format.resize)
         except DataError as error:
             return error.message.removeprefix(f"{file}: ")
 
@@ -102,11 +102,11 @@ class PictureRows:
         fitting: list[Images | None] = []
         for at, image in enumerate(images):
             place = self.place(start + at)
-            wrong = image if isinstance(image, str) else self._album.complaint(image, place)
+            wrong = image if isinstance(image, str) else self._image_format.mismatch(image, place)
             if wrong is not None:
                 problems.add(place, wrong)
             fitting.append(None if isinstance(image, str) or wrong is not None else image)
-        height, width = self._album.size or (1, 1)
+        height, width = self._image_format.size or (1, 1)
         cells = np.zeros((len(images), 3, height, width), np.uint8)
         for row, good in zip(cells, fitting, strict=True):
             if good is not None:
@@ -126,59 +126,65 @@ class PictureRows:
         return self._places[row]
 
 
-def tuple_folders(path: Path, album: Album) -> tuple[PictureRows, PictureRows | None, list[str]]:
+def tuple_folders(path: Path, image_format: ImageFormat) -> tuple[ImageRows, ImageRows | None, list[str]]:
     """PATH/TUPLE/*.png as tuples, PATH/unlabeled/*.png as U; and the names of tuples without images."""
-    folders = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
     files: list[Path] = []
     owners: list[str] = []
     empty = []
-    for folder in folders:
+    for folder in subfolders(path):
         if folder.name == UNLABELED:
             continue
-        own = images_in(folder)
-        files += own
-        owners += [folder.name] * len(own)
-        if not own:
+        images = images_in(folder)
+        files += images
+        owners += [folder.name] * len(images)
+        if not images:
             empty.append(folder.name)
     if not files and not empty:
         raise DataError(
             f"{path}: holds no folders of images",
             hint=f"Expected PATH/TUPLE/*.png and PATH/{COUNTS_FILE}, or arrays x.npy, offsets.npy and counts.npy.",
         )
-    inside = PictureRows(
+    tuples = ImageRows(
         str(path),
         files,
         [str(f) for f in files],
-        album,
+        image_format,
         {"tuple": pa.array(owners, pa.string())},
         {"tuple": "tuple_id"},
     )
-    outside = all_images(path / UNLABELED, album) if (path / UNLABELED).is_dir() else None
-    return inside, outside, empty
+    unlabeled = all_images(path / UNLABELED, image_format) if (path / UNLABELED).is_dir() else None
+    return tuples, unlabeled, empty
 
 
-def all_images(path: Path, album: Album, *, named: bool = False) -> PictureRows:
+def all_images(path: Path, image_format: ImageFormat, *, named: bool = False) -> ImageRows:
     """Every image below a folder; `named` gives each its path as id."""
     files = images_in(path)
     if not files:
         raise DataError(f"{path}: holds no images ({', '.join(SUFFIXES)})", hint="Pass a folder of images.")
     names = {"id": pa.array([file.relative_to(path).as_posix() for file in files], pa.string())} if named else {}
-    return PictureRows(str(path), files, [str(f) for f in files], album, names, {"id": "path"} if named else {})  # type: ignore[arg-type]
+    return ImageRows(str(path), files, [str(f) for f in files], image_format, names, {"id": "path"} if named else {})  # type: ignore[arg-type]
 
 
-def class_folders(path: Path, album: Album) -> PictureRows:
+def class_folders(path: Path, image_format: ImageFormat) -> ImageRows:
     """PATH/LABEL/*.png as labelled rows."""
-    folders = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
-    files = [file for folder in folders for file in images_in(folder)]
+    labelled = [(file, folder.name) for folder in subfolders(path) for file in images_in(folder)]
+    files = [file for file, _ in labelled]
     if not files:
         raise DataError(f"{path}: holds no folders of images", hint="Expected PATH/LABEL/*.png, as in 0/ and 1/.")
-    labels = [folder.name for folder in folders for _ in images_in(folder)]
-    return PictureRows(
-        str(path), files, [str(f) for f in files], album, {"label": pa.array(labels, pa.string())}, {"label": "label"}
+    labels = [label for _, label in labelled]
+    return ImageRows(
+        str(path),
+        files,
+        [str(f) for f in files],
+        image_format,
+        {"label": pa.array(labels, pa.string())},
+        {"label": "label"},
     )
 
 
-def table_of_images(table: Table, folder: Path, image_column: str, album: Album, roles: dict[Role, str]) -> PictureRows:
+def table_of_images(
+    table: TableFile, folder: Path, image_column: str, image_format: ImageFormat, roles: dict[Role, str]
+) -> ImageRows:
     """Rows of a table whose images lie in files; their paths start at the table's folder."""
     wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in roles.items()}
     problems = Problems()
@@ -190,7 +196,7 @@ def table_of_images(table: Table, folder: Path, image_column: str, album: Album,
     }
     files = [None if path is None else folder / path for path in paths]
     places = [f"{table.where} row {row + 1}" + (f" ({path})" if path else "") for row, path in enumerate(paths)]
-    return PictureRows(table.where, files, places, album, columns, roles)
+    return ImageRows(table.where, files, places, image_format, columns, roles)
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Rows of the user's own, whatever file they lie in: cells for the mapping, and what is said about them."""
+"""Users' rows from any kind of file: cells for the mapping; tuples, counts, labels and ids by role."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ntmp_cli.data.own.mapping import LARGEST, ImageFeatures, Roles, text_code
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.tables import Kind, Table
+from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.table_files import Kind, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
 Role = Literal["tuple", "count", "label", "id"]
@@ -20,7 +20,7 @@ Role = Literal["tuple", "count", "label", "id"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows, in order: one raw instance each, pyarrow columns by role, and texts behind the codes of categories."""
+    """A block of rows: one raw instance each, pyarrow columns by role, and texts behind the codes of categories."""
 
     cells: NDArray[Any]
     roles: dict[Role, Any] = field(default_factory=dict)
@@ -34,30 +34,39 @@ class RowSource(Protocol):
 
     @property
     def role_names(self) -> dict[Role, str]:
-        """What the columns of the roles are called that the rows have."""
+        """Names of the columns that hold a role."""
 
     @property
     def columns(self) -> tuple[str, ...] | None:
         """Names of the raw features; None for images."""
 
     def image_features(self) -> ImageFeatures | None:
-        """What the images have in common, once they have been read; None for features."""
+        """Shape and type of the images, once they have been read; None for features."""
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         """All rows, block by block. Problems are collected; blocks after the first problem may be left out."""
 
     def first_rows(self) -> list[dict[str, Any]]:
-        """What the first rows look like, for a person."""
+        """The first rows, for a preview."""
 
     def place(self, row: int) -> str:
         """How to name a row, counted from 0, in a message."""
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Which columns are features: exactly `names`, or all that have no other role and are not in `ignore`."""
+
+    categorical: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    names: Sequence[str] | None = None
 
 
 class TableRows:
     """Rows of a table whose features are columns."""
 
     def __init__(
-        self, table: Table, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
+        self, table: TableFile, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
     ) -> None:
         self.where = table.where
         self._table, self._roles, self._categorical = table, roles, categorical
@@ -96,7 +105,7 @@ class TableRows:
 
     def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
         """How to read every column; None if a column cannot be a feature."""
-        # What is said about a row comes first, as a person would have it.
+        # Roles come first, as in the preview.
         wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in self._roles.items()}
         before = problems.total
         for name in self._columns:
@@ -158,30 +167,26 @@ def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
 
 
 def open_table_rows(
-    table: Table,
+    table: TableFile,
     roles: Roles,
+    features: FeatureColumns,
     *,
-    needs: Sequence[Role] = (),
-    offers: Sequence[Role] = (),
-    categorical: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
+    required: Sequence[Role] = (),
+    optional: Sequence[Role] = (),
 ) -> TableRows:
-    """The rows of a table. Features are all columns that have no other role, or exactly `columns`.
-
-    `needs` are roles whose column must be there, `offers` those that are read where it is.
-    """
+    """The rows of a table. The columns of `required` roles must exist, those of `optional` ones are read if they do."""
     names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image")}
     present = table.types
-    for role in needs:
-        option = f" (--{role}-column)" if columns is None else ""
+    for role in required:
+        option = f" (--{role}-column)" if features.names is None else ""
         require_column(table, names[role], f"the {_MEANING[role]}{option}")
-    chosen: dict[Role, str] = {role: names[role] for role in (*needs, *offers) if names[role] in present}
+    chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
+    columns = features.names
     if columns is None:
-        for option, given in (("--categorical", categorical), ("--ignore", ignore)):
-            for name in given:
+        for option, options in (("--categorical", features.categorical), ("--ignore", features.ignore)):
+            for name in options:
                 require_column(table, name, f"what {option} names")
-        taken = {*names.values(), *ignore} - set(categorical)
+        taken = {*names.values(), *features.ignore} - set(features.categorical)
         columns = [name for name in present if name not in taken]
         if not columns:
             raise DataError(
@@ -191,10 +196,10 @@ def open_table_rows(
     else:
         for name in columns:
             require_column(table, name, "which is a feature")
-    return TableRows(table, columns, frozenset(categorical), chosen)
+    return TableRows(table, columns, frozenset(features.categorical), chosen)
 
 
-def require_column(table: Table, name: str, what: str) -> None:
+def require_column(table: TableFile, name: str, what: str) -> None:
     if name not in table.types:
         close = did_you_mean(name, table.types)
         raise DataError(
@@ -217,7 +222,7 @@ def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 def tuple_codes(chunks: Sequence[Any]) -> tuple[NDArray[np.int32], list[str]]:
     """A number per row, in order of first appearance, −1 where there is no id; and the ids."""
-    whole = pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
-    parts = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False) for part in whole.chunks]
-    names = whole.chunk(0).dictionary.to_pylist() if whole.num_chunks else []
-    return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32), names
+    ids = pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in ids.chunks]
+    names = ids.chunk(0).dictionary.to_pylist() if ids.num_chunks else []
+    return np.concatenate(codes).astype(np.int32) if codes else np.empty(0, np.int32), names

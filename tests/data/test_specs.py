@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.data.specs import TupleSpec, draw_sizes, expected_strata, mean_length, parse_spec
+from ntmp_cli.data.specs import TupleSpec, expected_strata, mean_length, parse_spec, sample_sizes
 from ntmp_cli.errors import UsageError
 
 GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
@@ -139,8 +139,8 @@ def support(text: str) -> set[tuple[int, int]]:
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(spec_texts(), min_size=1, max_size=4), st.integers(1, 200), st.integers(0, 2**32))
-def test_drawn_lengths_and_counts_lie_in_the_range_of_a_spec(texts: list[str], size: int, seed: int) -> None:
-    n, m = draw_sizes([parse_spec(t) for t in texts], size, np.random.default_rng(seed))
+def test_sampled_lengths_and_counts_lie_in_the_range_of_a_spec(texts: list[str], size: int, seed: int) -> None:
+    n, m = sample_sizes([parse_spec(t) for t in texts], size, np.random.default_rng(seed))
     assert len(n) == len(m) == size
     assert set(zip(n.tolist(), m.tolist(), strict=True)) <= set().union(*map(support, texts))
 
@@ -174,7 +174,7 @@ def probability(text: str, n: int, m: int) -> float:
 )
 def test_frequencies_follow_weights_ranges_and_the_binomial(texts: list[str]) -> None:
     size = 20_000
-    n, m = draw_sizes([parse_spec(t) for t in texts], size, np.random.default_rng(11))
+    n, m = sample_sizes([parse_spec(t) for t in texts], size, np.random.default_rng(11))
     weights = [float(t.partition("@")[2] or 1) for t in texts]
     cells = sorted(set().union(*map(support, texts)))
     expected = np.array(
@@ -192,8 +192,8 @@ def test_frequencies_follow_weights_ranges_and_the_binomial(texts: list[str]) ->
     assert stats.chisquare(observed, expected * size).pvalue > 1e-3
 
 
-def test_length_and_count_are_drawn_independently_of_each_other() -> None:
-    n, m = draw_sizes([parse_spec("3-5:0-2")], 6000, np.random.default_rng(3))
+def test_length_and_count_are_independent() -> None:
+    n, m = sample_sizes([parse_spec("3-5:0-2")], 6000, np.random.default_rng(3))
     table = np.array([[np.count_nonzero((n == a) & (m == b)) for b in range(3)] for a in (3, 4, 5)])
     assert stats.chi2_contingency(table).pvalue > 1e-3
 
@@ -208,8 +208,8 @@ def test_mean_length_is_the_weighted_mean_over_all_lengths() -> None:
 
 def test_the_same_generator_state_gives_the_same_sizes() -> None:
     specs = [parse_spec("2-6:~0.4"), parse_spec("5:1-3@2")]
-    first, second = (draw_sizes(specs, 500, np.random.default_rng(5)) for _ in range(2))
-    other = draw_sizes(specs, 500, np.random.default_rng(6))
+    first, second = (sample_sizes(specs, 500, np.random.default_rng(5)) for _ in range(2))
+    other = sample_sizes(specs, 500, np.random.default_rng(6))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
@@ -222,12 +222,12 @@ def test_the_specs_of_the_frequency_test_are_enumerated_completely() -> None:
 @pytest.mark.parametrize(
     "texts", [["3:1"], ["3:1@0.7", "3:2@0.3"], ["5:1-3"], ["2-4:~0.4", "3:1@2"], ["1-3:0-1@0.5", "6:~1@0.25"]]
 )
-def test_expected_strata_are_what_is_drawn_on_average(texts: list[str]) -> None:
+def test_expected_strata_are_the_mean_of_sampled_ones(texts: list[str]) -> None:
     specs, size = [parse_spec(text) for text in texts], 200_000
     expected = expected_strata(specs, size)
     assert sum(expected.values()) == pytest.approx(size)
-    n, m = draw_sizes(specs, size, np.random.default_rng(0))
-    drawn = dict(zip(*np.unique(n * 100 + m, return_counts=True), strict=True))
-    assert drawn.keys() == {a * 100 + b for a, b in expected}
+    n, m = sample_sizes(specs, size, np.random.default_rng(0))
+    sampled = dict(zip(*np.unique(n * 100 + m, return_counts=True), strict=True))
+    assert sampled.keys() == {a * 100 + b for a, b in expected}
     for (a, b), mean in expected.items():
-        assert drawn[a * 100 + b] == pytest.approx(mean, abs=5 * mean**0.5)
+        assert sampled[a * 100 + b] == pytest.approx(mean, abs=5 * mean**0.5)

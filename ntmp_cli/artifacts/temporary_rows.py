@@ -1,4 +1,4 @@
-"""A nameless file for rows that are read in one order and needed in another; it is gone when we are."""
+"""A nameless temporary file for rows that are read in one order and needed in another."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-# So many rows that lie apart are looked at before their pages are let go.
+# Scattered rows that are read before their pages are released.
 SCATTERED_ROWS = 2048
 
 
-class Scratch:
+class TemporaryRows:
     """Rows of one shape and type: appended block by block, then gathered by number, without holding them in memory."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -46,24 +46,24 @@ class Scratch:
         if self._map is None:
             self._file.flush()
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        whole = np.frombuffer(self._map, self._dtype).reshape(-1, *self._shape)
+        stored = np.frombuffer(self._map, self._dtype).reshape(-1, *self._shape)
         first, last = int(numbers[0]), int(numbers[-1])
         in_a_row = last - first == len(numbers) - 1 and bool((np.diff(numbers) == 1).all())
-        # Scattered rows are asked for one page each: with their neighbours a few thousand fill a hundred megabytes.
+        # Scattered rows are read one page each: with read-ahead a few thousand fill a hundred megabytes.
         self._advise("MADV_NORMAL" if in_a_row else "MADV_RANDOM")
         if in_a_row:
-            found = whole[first : last + 1].copy()
+            rows = stored[first : last + 1].copy()
         else:
-            found = np.empty((len(numbers), *self._shape), self._dtype)
+            rows = np.empty((len(numbers), *self._shape), self._dtype)
             for start in range(0, len(numbers), SCATTERED_ROWS):
-                some = slice(start, start + SCATTERED_ROWS)
-                found[some] = whole[numbers[some]]
+                block = slice(start, start + SCATTERED_ROWS)
+                rows[block] = stored[numbers[block]]
                 self._advise("MADV_DONTNEED")
-        del whole
-        self._advise("MADV_DONTNEED")  # pages that were looked at are not ours to keep in memory
-        return found
+        del stored
+        self._advise("MADV_DONTNEED")  # pages that were read need not stay in memory
+        return rows
 
     def _advise(self, what: str) -> None:
-        """Tell the system what to do with the pages, where it listens."""
+        """Advise the system about the pages, where it supports that."""
         if self._map is not None and hasattr(mmap, what):
             self._map.madvise(getattr(mmap, what))
