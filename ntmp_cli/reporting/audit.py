@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 SUSPICIOUS = ("tuple", "n", "recorded", "likeliest", "expected", "P(wrong)", "p", "p (BH)")
 _BINS = 40
@@ -113,7 +113,7 @@ def audit_figure(
 
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     after = facts["after_training"]
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
         left, middle, right = figure.subplots(1, 3)
         order = np.sort(rows["wrong"])[::-1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ntmp_cli.evaluation.comparisons import Comparison, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import ABSENT, in_percent, signed, statistics_cells
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
+from ntmp_cli.reporting.results_table import ABSENT, in_percent, signed, statistics_cells
 from ntmp_cli.reporting.words import LEVEL, tested_words, winner_of
 
 
@@ -23,8 +23,8 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
     rows.sort(
         key=lambda found: (found["scope"] != "overall", order.index(_where(found)), metrics.index(found["metric"]))
     )
-    several = len({entry_of(found) for found in rows}) > 1
-    blocks: dict[tuple[str, str], list[tuple[Cell, ...]]] = {}
+    several = len({method_variant_of(found) for found in rows}) > 1
+    blocks: dict[tuple[str, str], list[tuple[TableCell, ...]]] = {}
     for found in rows:
         blocks.setdefault((_where(found), found["metric"] if several else ""), []).append(_row(found))
     columns = (
@@ -41,20 +41,20 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
     return Table(_caption(comparisons, metrics, title), columns, tuple(map(tuple, blocks.values())))
 
 
-def _row(found: Comparison) -> tuple[Cell, ...]:
+def _row(found: Comparison) -> tuple[TableCell, ...]:
     metric, difference = found["metric"], found["difference"]
     lower_is_better = facts_of(metric).lower_is_better
     better = found["losses" if lower_is_better else "wins"]
     conclusion = conclude(found)
     interval, p, cliff = statistics_cells(metric, found)
     return (
-        Cell(_where(found), (found["dataset"], found["tuples"], found["prior"])),
-        Cell(f"{metric} (lower is better)" if lower_is_better else metric, (metric,)),
-        Cell(str(entry_of(found)), (found["method"], found["variant"])),
-        Cell(conclusion, (conclusion,), best=conclusion == "better"),
-        Cell(ABSENT if difference is None else signed(metric, difference), (difference,)),
+        TableCell(_where(found), (found["dataset"], found["tuples"], found["prior"])),
+        TableCell(f"{metric} (lower is better)" if lower_is_better else metric, (metric,)),
+        TableCell(str(method_variant_of(found)), (found["method"], found["variant"])),
+        TableCell(conclusion, (conclusion,), best=conclusion == "better"),
+        TableCell(ABSENT if difference is None else signed(metric, difference), (difference,)),
         interval,
-        Cell(f"{better} of {found['pairs']}", (better, found["pairs"])),
+        TableCell(f"{better} of {found['pairs']}", (better, found["pairs"])),
         p,
         cliff,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Facts = Mapping[str, Any]
+DesignFacts = Mapping[str, Any]
 SHOWN_STRATA = 6
 NO_BOUND = "no bound"
 
@@ -36,18 +36,18 @@ class Section:
     lines: tuple[tuple[str, str], ...]
 
 
-def heading(facts: Facts) -> str:
+def heading(facts: DesignFacts) -> str:
     return f"Design: {facts['source']}"
 
 
-def changes_of(facts: Facts) -> list[str]:
+def changes_of(facts: DesignFacts) -> list[str]:
     """What to change, or that nothing needs to be."""
     return [change["text"].strip() for change in facts["changes"]] or [
         "Nothing: the risk and the likelihood of the counts are identifiable, and the margin and the target are kept."
     ]
 
 
-def sections(facts: Facts) -> list[Section]:
+def sections(facts: DesignFacts) -> list[Section]:
     """All but what to change."""
     built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _prior(facts)]
     if facts["count_noise"]:
@@ -55,7 +55,7 @@ def sections(facts: Facts) -> list[Section]:
     return [*built, _noise(facts), _clamps(facts)]
 
 
-def to_markdown(facts: Facts) -> str:
+def to_markdown(facts: DesignFacts) -> str:
     """The page as a file."""
     parts = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
     for section in sections(facts):
@@ -64,8 +64,8 @@ def to_markdown(facts: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _data(facts: Facts) -> Section:
-    strata: Sequence[Facts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
+def _data(facts: DesignFacts) -> Section:
+    strata: Sequence[DesignFacts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
     shown = [f"({s['n']},{s['m']}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
     more = f" … and {len(strata) - SHOWN_STRATA} more" if len(strata) > SHOWN_STRATA else ""
     return Section(
@@ -84,7 +84,7 @@ def _data(facts: Facts) -> Section:
     )
 
 
-def _identifiable(facts: Facts) -> Section:
+def _identifiable(facts: DesignFacts) -> Section:
     known = facts["identifiable"]
     return Section(
         "What can be learned",
@@ -101,7 +101,7 @@ def _identifiable(facts: Facts) -> Section:
     )
 
 
-def _conditioning(facts: Facts) -> Section:
+def _conditioning(facts: DesignFacts) -> Section:
     c = facts["conditioning"]
     return Section(
         "How well conditioned",
@@ -122,7 +122,7 @@ def _conditioning(facts: Facts) -> Section:
     )
 
 
-def _margin(facts: Facts) -> Section:
+def _margin(facts: DesignFacts) -> Section:
     m = facts["margin"]
     kept, pooled = ("kept" if m[key] else "not kept" for key in ("kept", "kept_pooled"))
     lines = [("margin ε₀", f"{m['margin']:g}, {kept}; pooled {pooled}")]
@@ -136,12 +136,12 @@ def _margin(facts: Facts) -> Section:
     return Section("Operating margin", tuple(lines))
 
 
-def _addition(stratum: Facts) -> str:
+def _addition(stratum: DesignFacts) -> str:
     pure = ", a label for every member" if stratum["m"] in (0, stratum["n"]) else ""
     return f"{stratum['tuples']:,} × ({stratum['n']},{stratum['m']}){pure}"
 
 
-def _prior(facts: Facts) -> Section:
+def _prior(facts: DesignFacts) -> Section:
     p = facts["prior_error"]
     return Section(
         f"If the prior is off by {p['error']:g}",
@@ -152,7 +152,7 @@ def _prior(facts: Facts) -> Section:
     )
 
 
-def _counts(noise: Facts) -> Section:
+def _counts(noise: DesignFacts) -> Section:
     one, many = noise["one_error_for_all"], noise["independent_errors"]
     return Section(
         f"If a count is off by one with probability {noise['noise']:g}",
@@ -170,7 +170,7 @@ def _counts(noise: Facts) -> Section:
     )
 
 
-def _noise(facts: Facts) -> Section:
+def _noise(facts: DesignFacts) -> Section:
     e = facts["estimation"]
     deviation = _bound(e["deviation"], excess=False)
     return Section(
@@ -187,7 +187,7 @@ def _noise(facts: Facts) -> Section:
     )
 
 
-def _clamps(facts: Facts) -> Section:
+def _clamps(facts: DesignFacts) -> Section:
     clamp = facts["source_clamp"]
     if clamp is None:
         return Section("Clamps", (("by source", "there is no risk to clamp"),))
@@ -216,12 +216,12 @@ def _times(value: float | None) -> str:
     return "∞" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _bound(bound: Facts, *, excess: bool = True) -> str:
+def _bound(bound: DesignFacts, *, excess: bool = True) -> str:
     if bound["value"] is None:
         return NO_BOUND
     more = ", vacuous" if bound["vacuous"] else f", excess risk {bound['excess_risk']:.3g} B" if excess else ""
     return f"{bound['value']:.3g} B{more}"
 
 
-def _sizes(sizes: Facts | None) -> str:
+def _sizes(sizes: DesignFacts | None) -> str:
     return "never" if sizes is None else f"{sizes['tuples']:,} tuples and {sizes['unlabeled']:,} unlabeled"

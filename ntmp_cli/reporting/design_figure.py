@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 
 def inflation_figure(
@@ -25,7 +25,7 @@ def inflation_figure(
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(7.5, 4.2), dpi=DPI, layout="constrained")
         ax = figure.subplots()
         for (name, values), color in zip(curves.items(), PALETTE, strict=False):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.reporting.drawing import DPI, LINE_STYLES, PALETTE, Dash, house_style, png, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, LINE_STYLES, PALETTE, Dash, figure_style, png, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +126,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
 
     canvas, centres = _mosaic(images)
     height, width = canvas.shape[:2]
-    with house_style():
+    with figure_style():
         # The axes fill the figure, so that one pixel of the canvas is one pixel of the file; text
         # goes outside, and the tight box makes room for it.
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
@@ -250,7 +250,7 @@ def panel_grid(
     legend = _legend_columns(list(looks))
     heading = textwrap.fill(title, 100)
     height = 0.35 * (1 + heading.count("\n")) + row_height * len(rows) + 0.25 * math.ceil(len(looks) / legend)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(len(rows), columns, squeeze=False)

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ntmp_cli.reporting.rendering import Cell, Table, to_latex
+from ntmp_cli.reporting.rendering import Table, TableCell, to_latex
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _data_uri(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _sort_key(cell: Cell) -> str:
+def _sort_key(cell: TableCell) -> str:
     """What a numeric column is sorted by; empty where there is no number, which goes last."""
     number = cell.number
     return "" if number is None or number != number else repr(number)

@@ -11,12 +11,11 @@ from typing import Any
 import yaml
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import in_percent, metric_cell, metric_number, signed
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
+from ntmp_cli.reporting.results_table import in_percent, metric_cell, metric_number, signed
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ def matches(cell: PaperCell, row: SummaryRow, ours: Ours | None) -> bool:
 
 
 def beside_the_paper(
-    summary: Sequence[SummaryRow], facts: Mapping[tuple[DataCell, Entry], Ours], *, title: str
+    summary: Sequence[SummaryRow], facts: Mapping[tuple[DataCell, MethodVariant], Ours], *, title: str
 ) -> Table:
     """A row per cell that both have: ours, the paper's, the difference. Blocks are data set, tuples and prior."""
-    blocks: dict[DataCell, list[tuple[Cell, ...]]] = {}
+    blocks: dict[DataCell, list[tuple[TableCell, ...]]] = {}
     unsaid = foreign = False
     for row in summary:
-        cell, entry = cell_of(row), Entry(row["method"], row["variant"])
+        cell, entry = cell_of(row), MethodVariant(row["method"], row["variant"])
         for theirs in counterparts(row, facts.get((cell, entry))):
             blocks.setdefault(cell, []).append(_line(row, entry, theirs))
             unsaid = unsaid or theirs.n is None
@@ -131,21 +130,21 @@ def beside_the_paper(
     return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
 
 
-def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
+def _line(row: SummaryRow, entry: MethodVariant, theirs: PaperCell) -> tuple[TableCell, ...]:
     metric, mean = row["metric"], row["mean"]
     spread = "" if theirs.std is None else f" ± {metric_number(metric, theirs.std)}"
     whose = "" if theirs.method == entry.method else f" ({theirs.method})"
     unit = " (%)" if in_percent(metric) else ""
     return (
-        Cell(row["dataset"], (row["dataset"],)),
-        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
-        Cell(f"{row['prior']:g}", (row["prior"],)),
-        Cell(str(entry), tuple(entry)),
-        Cell(metric + unit, (metric,)),
-        Cell(str(row["seeds"]), (row["seeds"],)),
+        TableCell(row["dataset"], (row["dataset"],)),
+        TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        TableCell(f"{row['prior']:g}", (row["prior"],)),
+        TableCell(str(entry), tuple(entry)),
+        TableCell(metric + unit, (metric,)),
+        TableCell(str(row["seeds"]), (row["seeds"],)),
         metric_cell(metric, row, best=False),
-        Cell(metric_number(metric, theirs.mean) + spread + whose, (theirs.mean, theirs.std, theirs.method)),
-        Cell("undefined", (float("nan"),))
+        TableCell(metric_number(metric, theirs.mean) + spread + whose, (theirs.mean, theirs.std, theirs.method)),
+        TableCell("undefined", (float("nan"),))
         if mean is None
-        else Cell(signed(metric, mean - theirs.mean), (mean - theirs.mean,)),
+        else TableCell(signed(metric, mean - theirs.mean), (mean - theirs.mean,)),
     )

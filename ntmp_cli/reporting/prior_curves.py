@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.summary import SummaryRow
 from ntmp_cli.reporting.figures import looks_of, panel_grid
 
@@ -44,5 +44,5 @@ def metrics_against_prior(summary: Sequence[SummaryRow], *, title: str) -> dict[
     return panel_grid(list(groups), len(present), looks, draw, title=title)
 
 
-def _entry(row: SummaryRow) -> Entry:
-    return Entry(row["method"], row["variant"])
+def _entry(row: SummaryRow) -> MethodVariant:
+    return MethodVariant(row["method"], row["variant"])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimate import PriorEstimates
 from ntmp_cli.prior.estimator import Floats
-from ntmp_cli.prior.resampling import Sums
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def prior_figure(found: PriorEstimates, estimator: str, prior: float) -> dict[st
     from matplotlib.figure import Figure
 
     positive, negative, unlabeled = _recalibrated(found)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(12, 3.8), dpi=DPI, layout="constrained")
         densities, ratio, bootstrap = figure.subplots(1, 3)
         _draw_densities(densities, positive, negative, unlabeled, prior)
@@ -36,11 +36,11 @@ def _recalibrated(found: PriorEstimates) -> tuple[Weighted, Weighted, Weighted]:
     """Recalibrated scores of all parts with their weights: positives, negatives, unlabeled."""
     at, positive, negative, unlabeled = [], [], [], []
     for fold in found.folds:
-        sums = Sums(fold)
+        sums = BinnedSums(fold)
         sample = sums.sample()
         at.append(fold.line.slope * sample.centres + fold.line.intercept)
-        positive.append(sample.believed[0])
-        negative.append(sums.instances - sample.believed[0])
+        positive.append(sample.posterior[0])
+        negative.append(sums.instances - sample.posterior[0])
         unlabeled.append(sample.unlabeled[0])
     z = np.concatenate(at)
     return (z, np.concatenate(positive)), (z, np.concatenate(negative)), (z, np.concatenate(unlabeled))

@@ -22,7 +22,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What is read (`text`), the raw values behind it (mean and std, say), and whether it is the best."""
 
     text: str
@@ -42,17 +42,17 @@ class Table:
 
     caption: str
     columns: tuple[Column, ...]
-    blocks: tuple[tuple[tuple[Cell, ...], ...], ...]
+    blocks: tuple[tuple[tuple[TableCell, ...], ...], ...]
 
     @property
     def headers(self) -> tuple[str, ...]:
         return tuple(column.header for column in self.columns if column.shown)
 
     @property
-    def rows(self) -> tuple[tuple[Cell, ...], ...]:
+    def rows(self) -> tuple[tuple[TableCell, ...], ...]:
         return tuple(row for block in self.blocks for row in block)
 
-    def shown(self, row: tuple[Cell, ...]) -> list[Cell]:
+    def shown(self, row: tuple[TableCell, ...]) -> list[TableCell]:
         """The cells of `row` that belong to shown columns."""
         return [cell for cell, column in zip(row, self.columns, strict=True) if column.shown]
 
@@ -68,7 +68,7 @@ def to_markdown(table: Table) -> str:
     return f"{escape_markdown(table.caption)}\n\n{body}\n"
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     text = escape_markdown(cell.text)
     return f"**{text}**" if cell.best else text
 
@@ -112,7 +112,7 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_cell(cell: Cell) -> str:
+def _latex_cell(cell: TableCell) -> str:
     text = escape_latex(cell.text)
     return rf"\textbf{{{text}}}" if cell.best else text
 

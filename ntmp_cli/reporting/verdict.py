@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
-from ntmp_cli.reporting.tables import in_percent, metric_number
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.results_table import in_percent, metric_number
 from ntmp_cli.reporting.words import LEVEL, p_word, winner_of
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -40,9 +40,9 @@ def upper_bound(summary: Sequence[SummaryRow], metric: str) -> str:
     if not oracles:
         return ""
     if len({cell_of(row) for row in oracles}) > 1:
-        names = _listed(sorted({str(entry_of(row)) for row in oracles}))
+        names = _listed(sorted({str(method_variant_of(row)) for row in oracles}))
         return f"Upper bound, trained on labels and not ranked: {names}."
-    named = [f"{entry_of(row)} {'undefined' if row['mean'] is None else _value(row)}" for row in oracles]
+    named = [f"{method_variant_of(row)} {'undefined' if row['mean'] is None else _value(row)}" for row in oracles]
     return f"Upper bound, trained on labels: {_listed(named)}{_by(metric)}."
 
 
@@ -50,28 +50,28 @@ def rank(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     """Best mean first: methods that see no labels and whose metric is defined on every seed."""
     able = [row for row in rows if row["mean"] is not None and not row["undefined"] and not row["is_oracle"]]
     sign = 1 if rows and facts_of(rows[0]["metric"]).lower_is_better else -1
-    return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), entry_of(row)))
+    return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), method_variant_of(row)))
 
 
 def _one_cell(ranked: Sequence[SummaryRow], rows: Sequence[SummaryRow], comparisons: Sequence[Comparison]) -> str:
     best = ranked[0]
     metric = best["metric"]
     if len(ranked) == 1:
-        alone = f"{entry_of(best)} {_value(best)}{_by(metric)} {_over([best])}"
+        alone = f"{method_variant_of(best)} {_value(best)}{_by(metric)} {_over([best])}"
         return f"{alone}; there is no other method to compare it with."
     if len(tied := _tied(ranked)) > 1:
-        names = _listed([str(entry_of(row)) for row in tied])
+        names = _listed([str(method_variant_of(row)) for row in tied])
         return f"{names} have the same mean {metric}, {_value(best, exact=True)}, {_over(tied)}."
-    duel = _duel(entry_of(best), comparisons, "cell")
+    duel = _duel(method_variant_of(best), comparisons, "cell")
     if duel is None:
         second = ranked[1]
         exact = _value(best) == _value(second)
-        ahead = f"{entry_of(best)} {_value(best, exact=exact)} is ahead of {entry_of(second)} "
+        ahead = f"{method_variant_of(best)} {_value(best, exact=exact)} is ahead of {method_variant_of(second)} "
         ahead += f"{_value(second, exact=exact)}{_by(metric)} on average {_over([best, second])}"
         return f"{ahead}; the difference was not tested."
-    other = next(row for row in rows if entry_of(row) == duel.other)
+    other = next(row for row in rows if method_variant_of(row) == duel.other)
     exact = _value(best) == _value(other)
-    ours = f"{entry_of(best)} {_value(best, exact=exact)}"
+    ours = f"{method_variant_of(best)} {_value(best, exact=exact)}"
     theirs = f"{duel.named} {_value(other, exact=exact)}{_by(metric)}"
     seeds = f"{duel.wins} of {duel.pairs} {'paired ' if duel.missing else ''}{_plural('seed', duel.pairs)}"
     if duel.agrees:
@@ -79,19 +79,19 @@ def _one_cell(ranked: Sequence[SummaryRow], rows: Sequence[SummaryRow], comparis
     return f"{ours} is ahead of {theirs} on average, but better on only {seeds}; {duel.proof('seed')}."
 
 
-def _several_cells(ranked: dict[Cell, list[SummaryRow]], comparisons: Sequence[Comparison]) -> str:
+def _several_cells(ranked: dict[DataCell, list[SummaryRow]], comparisons: Sequence[Comparison]) -> str:
     shared = [rows for rows in ranked.values() if len(rows) > 1]
     rows = [row for own in ranked.values() for row in own]
-    metric, entries = rows[0]["metric"], dict.fromkeys(entry_of(row) for row in rows)
+    metric, entries = rows[0]["metric"], dict.fromkeys(method_variant_of(row) for row in rows)
     if not shared:
         if len(entries) > 1:
             return "No two methods share a data set, tuples and prior, so none is called better."
         low, high = (_value(pick(rows, key=lambda row: row["mean"] or 0.0)) for pick in (min, max))
         return f"{next(iter(entries))}: {metric} {low} to {high} in {len(ranked)} cells; there is no other method."
-    leads: dict[Entry, int] = {}
+    leads: dict[MethodVariant, int] = {}
     for own in shared:
         for row in _tied(own):
-            leads[entry_of(row)] = leads.get(entry_of(row), 0) + 1
+            leads[method_variant_of(row)] = leads.get(method_variant_of(row), 0) + 1
     most = max(leads.values())
     leaders = sorted(entry for entry, count in leads.items() if count == most)
     where = f"the best mean {metric} in {most} of {len(shared)} cells"
@@ -118,8 +118,8 @@ class _Duel:
     side: int
 
     @property
-    def other(self) -> Entry:
-        return _reference_of(self.found) if self.side > 0 else entry_of(self.found)
+    def other(self) -> MethodVariant:
+        return _reference_of(self.found) if self.side > 0 else method_variant_of(self.found)
 
     @property
     def named(self) -> str:
@@ -168,20 +168,20 @@ class _Duel:
         return f"{_number(self.pairs)} {_plural(what, self.pairs)} cannot prove it{among}"
 
 
-def _duel(best: Entry, comparisons: Sequence[Comparison], scope: str) -> _Duel | None:
+def _duel(best: MethodVariant, comparisons: Sequence[Comparison], scope: str) -> _Duel | None:
     """The leader against the reference; where it is the reference, against the best of the others."""
     duels = [
         _Duel(found, side)
         for found in comparisons
         if found["scope"] == scope and found["p_holm"] is not None and not found["reference_is_oracle"]
         for side in (1, -1)
-        if best == (entry_of(found) if side > 0 else _reference_of(found))
+        if best == (method_variant_of(found) if side > 0 else _reference_of(found))
     ]
     return min(duels, key=lambda duel: duel.lead, default=None)
 
 
-def _reference_of(found: Comparison) -> Entry:
-    return Entry(found["reference"], found["reference_variant"])
+def _reference_of(found: Comparison) -> MethodVariant:
+    return MethodVariant(found["reference"], found["reference_variant"])
 
 
 # Words ---------------------------------------------------------------------------------------------

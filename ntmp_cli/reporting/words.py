@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.tables import best_rows, in_percent, metric_number, pairs_word, signed
+from ntmp_cli.reporting.results_table import best_rows, in_percent, metric_number, pairs_word, signed
 
 LEVEL = 0.05
 
@@ -19,7 +19,7 @@ def comparison_words(found: Comparison) -> str:
     A winner is named only where the corrected p is below .05 and the mean and most pairs point the same way. Where so
     few pairs cannot reach such a p, the sentence says that the test cannot decide. An oracle never wins.
     """
-    ours, theirs = entry_of(found), Entry(found["reference"], found["reference_variant"])
+    ours, theirs = method_variant_of(found), MethodVariant(found["reference"], found["reference_variant"])
     where = _where(found)
     if found["difference"] is None or found["p"] is None or found["p_holm"] is None:
         why = f" ({'; '.join(found['missing'][:3])})" if found["missing"] else ""
@@ -34,7 +34,7 @@ def _where(found: Comparison) -> str:
     return f"On {found['dataset']} {found['tuples']} at π = {found['prior']:g}"
 
 
-def _by_how_much(found: Comparison, ours: Entry, theirs: Entry) -> str:
+def _by_how_much(found: Comparison, ours: MethodVariant, theirs: MethodVariant) -> str:
     metric, difference = found["metric"], found["difference"] or 0.0
     size = _amount(metric, difference)
     bound = "the upper bound " if found["reference_is_oracle"] else ""
@@ -52,7 +52,7 @@ def _by_how_much(found: Comparison, ours: Entry, theirs: Entry) -> str:
     return f"{relation} on average over {pairs_word(found['pairs'])} ({interval}; {counted})."
 
 
-def _how_sure(found: Comparison, ours: Entry, theirs: Entry) -> str:
+def _how_sure(found: Comparison, ours: MethodVariant, theirs: MethodVariant) -> str:
     p, smallest = found["p_holm"] or 0.0, found["smallest_p_holm"] or 0.0
     size = found["family_size"]
     over = f" after Holm over {size} comparisons" if size > 1 else ""
@@ -107,7 +107,7 @@ def study_words(summary: Sequence[SummaryRow], metric: str, comparisons: Sequenc
 def setup_words(rows: Sequence[SummaryRow]) -> str:
     """Methods, data and seeds of the rows of one metric."""
     cells = list(dict.fromkeys(cell_of(row) for row in rows))
-    entries = dict.fromkeys(entry_of(row) for row in rows)
+    entries = dict.fromkeys(method_variant_of(row) for row in rows)
     seeds = sorted({row["seeds"] for row in rows})
     repeated = f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'} each"
     methods = _counted(len(entries), "method")
@@ -126,7 +126,7 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
     leading: dict[str, int] = {}
     for cell in cells:
         for row in best_rows([row for row in rows if cell_of(row) == cell]):
-            name = str(entry_of(row))
+            name = str(method_variant_of(row))
             leading[name] = leading.get(name, 0) + 1
     if not leading:
         return []

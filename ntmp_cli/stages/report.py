@@ -20,9 +20,9 @@ from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
 from ntmp_cli.artifacts.summaries import PriorSummary, ReportSummary, SweepSummary
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import default_columns
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.plugins import plugin_settings, require_plugins
 from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
@@ -35,7 +35,7 @@ from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render
 from ntmp_cli.reporting.paper import Ours, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
-from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.results_table import results_table
 from ntmp_cli.reporting.verdict import upper_bound, verdict
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
@@ -184,11 +184,11 @@ def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
     return {name: PageTable(name, heading, table) for name, (heading, table) in made.items()}
 
 
-def _ours(found: Evaluation) -> dict[tuple[Cell, Entry], Ours]:
+def _ours(found: Evaluation) -> dict[tuple[DataCell, MethodVariant], Ours]:
     """Gap (mean over runs) and encoder of every line of the evaluation."""
-    members: dict[tuple[Cell, Entry], list[dict[str, Any]]] = {}
+    members: dict[tuple[DataCell, MethodVariant], list[dict[str, Any]]] = {}
     for run in found.runs:
-        key = cell_of(cast(SummaryRow, run)), Entry(run["method"], run["variant"])
+        key = cell_of(cast(SummaryRow, run)), MethodVariant(run["method"], run["variant"])
         members.setdefault(key, []).append(run)
     return {
         key: Ours(sum(operating_of(run).gap for run in runs) / len(runs), any(run["encoder"] for run in runs))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import io
 
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.reporting import rendering
 from ntmp_cli.reporting.grid import metric_grid

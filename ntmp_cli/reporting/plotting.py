@@ -35,7 +35,7 @@ _STYLE: Any = {
 
 
 @contextlib.contextmanager
-def house_style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """Our look on matplotlib's defaults."""
     import matplotlib
 

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, reference_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, reference_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 
 UNDEFINED = "undefined"
 ABSENT = "—"
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class _MethodMetrics:
     """One table row before it is formatted: a method with its metrics."""
 
     first: SummaryRow
@@ -29,8 +28,8 @@ class _Entry:
         return self.first["method"]
 
     @property
-    def key(self) -> Entry:
-        return Entry(self.method, self.first["variant"])
+    def key(self) -> MethodVariant:
+        return MethodVariant(self.method, self.first["variant"])
 
     @property
     def seeds(self) -> int:
@@ -41,7 +40,7 @@ class _Entry:
 
 
 # Of the first metric: what was found for each line of the table.
-Compared = dict[tuple[DataCell, Entry], Comparison]
+Compared = dict[tuple[DataCell, MethodVariant], Comparison]
 
 
 def results_table(
@@ -94,7 +93,7 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
 
 
 def _columns(
-    entries: Sequence[_Entry], metrics: Sequence[str], reference: str | None, *, compared: bool
+    entries: Sequence[_MethodMetrics], metrics: Sequence[str], reference: str | None, *, compared: bool
 ) -> tuple[Column, ...]:
     """Labels, metrics, comparison; variant and seeds are shown only where they tell rows apart."""
     return (
@@ -110,19 +109,24 @@ def _columns(
     )
 
 
-def _blocks(summary: Sequence[SummaryRow]) -> list[list[_Entry]]:
+def _blocks(summary: Sequence[SummaryRow]) -> list[list[_MethodMetrics]]:
     """Blocks of entries, both in the order of the summary."""
-    blocks: dict[tuple[object, ...], dict[tuple[str, str], _Entry]] = {}
+    blocks: dict[tuple[object, ...], dict[tuple[str, str], _MethodMetrics]] = {}
     for row in summary:
         block = blocks.setdefault((row["dataset"], row["tuples"], row["n"], row["m"], row["prior"]), {})
-        entry = block.setdefault((row["method"], row["variant"]), _Entry(row, {}))
+        entry = block.setdefault((row["method"], row["variant"]), _MethodMetrics(row, {}))
         entry.by_metric[row["metric"]] = row
     return [list(block.values()) for block in blocks.values()]
 
 
 def _block_cells(
-    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None, compared: Compared, *, intervals: bool
-) -> tuple[tuple[Cell, ...], ...]:
+    block: Sequence[_MethodMetrics],
+    metrics: Sequence[str],
+    reference: str | None,
+    compared: Compared,
+    *,
+    intervals: bool,
+) -> tuple[tuple[TableCell, ...], ...]:
     best = {
         metric: best_rows([entry.by_metric[metric] for entry in block if metric in entry.by_metric])
         for metric in metrics
@@ -141,15 +145,15 @@ def _block_cells(
     return tuple(rows)
 
 
-def label_cells(row: SummaryRow, seeds: int) -> list[Cell]:
+def label_cells(row: SummaryRow, seeds: int) -> list[TableCell]:
     """Data set, tuples, prior, method, variant and number of seeds."""
     return [
-        Cell(row["dataset"], (row["dataset"],)),
-        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
-        Cell(f"{row['prior']:g}", (row["prior"],)),
-        Cell(row["method"], (row["method"],)),
-        Cell(row["variant"], (row["variant"],)),
-        Cell(str(seeds), (seeds,)),
+        TableCell(row["dataset"], (row["dataset"],)),
+        TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        TableCell(f"{row['prior']:g}", (row["prior"],)),
+        TableCell(row["method"], (row["method"],)),
+        TableCell(row["variant"], (row["variant"],)),
+        TableCell(str(seeds), (seeds,)),
     ]
 
 
@@ -187,13 +191,13 @@ def _metric_column(metric: str) -> Column:
     return Column(metric_header(metric), tuple(f"{metric}_{field}" for field in fields), numeric=True)
 
 
-def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> Cell:
+def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> TableCell:
     """A mean with its standard deviation and, if asked for, its interval."""
     if row is None:
-        return Cell(ABSENT, (None,) * 5)
+        return TableCell(ABSENT, (None,) * 5)
     mean, std, undefined = row["mean"], row["std"], row["undefined"]
     if mean is None:
-        return Cell(UNDEFINED, (math.nan, None, undefined, None, None))
+        return TableCell(UNDEFINED, (math.nan, None, undefined, None, None))
     text = metric_number(metric, mean)
     if std is not None:
         text += f" ± {metric_number(metric, std)}"
@@ -202,7 +206,7 @@ def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bo
         text += f" [{metric_number(metric, low)}, {metric_number(metric, high)}]"
     if undefined:
         text += f" ({undefined} of {row['seeds']} {UNDEFINED})"
-    return Cell(text, (mean, std, undefined, low, high), best)
+    return TableCell(text, (mean, std, undefined, low, high), best)
 
 
 # The reference -------------------------------------------------------------------------------------
@@ -212,21 +216,21 @@ def _difference_column(metric: str) -> Column:
     return Column(f"Δ {metric}", (f"{metric}_minus_reference",), numeric=True)
 
 
-def _reference_of(entry: _Entry, block: Sequence[_Entry], reference: str) -> _Entry | None:
+def _reference_of(entry: _MethodMetrics, block: Sequence[_MethodMetrics], reference: str) -> _MethodMetrics | None:
     entries = {other.key: other for other in block}
     found = reference_of(entry.key, entries, reference)
     return entries[found] if found else None
 
 
-def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Cell:
+def _difference_cell(metric: str, entry: _MethodMetrics, reference: _MethodMetrics | None) -> TableCell:
     if reference is None or not (metric in entry.by_metric and metric in reference.by_metric):
-        return Cell(ABSENT, (None,))
+        return TableCell(ABSENT, (None,))
     if entry is reference:
-        return Cell("reference", (0.0,))
+        return TableCell("reference", (0.0,))
     ours, theirs = entry.mean(metric), reference.mean(metric)
     if ours is None or theirs is None:
-        return Cell(UNDEFINED, (math.nan,))
-    return Cell(signed(metric, ours - theirs), (ours - theirs,))
+        return TableCell(UNDEFINED, (math.nan,))
+    return TableCell(signed(metric, ours - theirs), (ours - theirs,))
 
 
 def signed(metric: str, value: float) -> str:
@@ -236,7 +240,7 @@ def signed(metric: str, value: float) -> str:
 
 def _compared(comparisons: Sequence[Comparison], metric: str) -> Compared:
     return {
-        (cell_of(own), Entry(own["method"], own["variant"])): own  # type: ignore[arg-type]
+        (cell_of(own), MethodVariant(own["method"], own["variant"])): own  # type: ignore[arg-type]
         for own in comparisons
         if own["scope"] == "cell" and own["metric"] == metric
     }
@@ -253,10 +257,10 @@ def _statistics_columns(metric: str) -> list[Column]:
     ]
 
 
-def statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
+def statistics_cells(metric: str, found: Comparison | None) -> list[TableCell]:
     """Interval of the difference, corrected p and effect size."""
     if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
-        return [Cell(ABSENT, (None,) * count) for count in (2, 3, 4)]
+        return [TableCell(ABSENT, (None,) * count) for count in (2, 3, 4)]
     low, high = found["difference_low"], found["difference_high"]
     interval = ABSENT if low is None or high is None else f"[{signed(metric, low)}, {signed(metric, high)}]"
     fewer = f" ({pairs_word(found['pairs'])})" if found["missing"] else ""
@@ -264,9 +268,9 @@ def statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
     sign = "" if not float(cliff) else "+" if found["cliff"] > 0 else "−"
     effect = (found["cliff"], found["cliff_low"], found["cliff_high"], found["cliff_word"])
     return [
-        Cell(interval, (low, high)),
-        Cell(f"{found['p_holm']:.3g}{fewer}", (found["p_holm"], found["p"], found["pairs"])),
-        Cell(f"{sign}{cliff} ({found['cliff_word']})", effect),
+        TableCell(interval, (low, high)),
+        TableCell(f"{found['p_holm']:.3g}{fewer}", (found["p_holm"], found["p"], found["pairs"])),
+        TableCell(f"{sign}{cliff} ({found['cliff_word']})", effect),
     ]
 
 
@@ -289,7 +293,7 @@ def setting_words(rows: Sequence[SummaryRow]) -> str:
     return f"{what}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
 
 
-def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
+def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
     """What bold and Δ stand for, and who was not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
