@@ -34,6 +34,10 @@ def method_variant_of(row: RowLabels | Comparison) -> MethodVariant:
     return MethodVariant(row["method"], row["variant"])
 
 
+def reference_variant_of(comparison: Comparison) -> MethodVariant:
+    return MethodVariant(comparison["reference"], comparison["reference_variant"])
+
+
 class Comparison(TypedDict):
     """One method against the reference in one metric, on the pairs of one cell, or (`overall`) of all cells.
 
@@ -126,7 +130,7 @@ def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric
             continue
         if not facts_of(row["metric"]).descriptive:
             entries = by_metric.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
-            values = entries.setdefault(MethodVariant(row["method"], row["variant"]), {})
+            values = entries.setdefault(method_variant_of(row), {})
             values[row["seed"], row.get("tuples_seed")] = defined(row["value"])
     pairings: list[_Paired] = []
     for metric, cells in by_metric.items():

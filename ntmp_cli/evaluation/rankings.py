@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.evaluation.comparisons import MethodVariant
+from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.significance import DECIMALS
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
@@ -40,7 +40,7 @@ def rankings(summary: Iterable[SummaryRow]) -> list[Ranking]:
         if not row["is_oracle"] and not facts_of(row["metric"]).descriptive:
             cell = means.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
             if row["mean"] is not None:
-                cell[MethodVariant(row["method"], row["variant"])] = row["mean"]
+                cell[method_variant_of(row)] = row["mean"]
     return [ranking for metric, cells in means.items() for ranking in _of_metric(metric, cells)]
 
 

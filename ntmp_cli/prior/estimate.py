@@ -142,8 +142,8 @@ def _warnings(
     cross_check_ci = estimates[CROSS_CHECK].ci
     if nats is not None and nats < CLEAR_NATS:
         warnings.append(
-            f"which class is which is in doubt: the counts favour this side by only {nats:.1f} nats; "
-            "the other side would give another prior"
+            f"the orientation is uncertain: the counts favour it by only {nats:.1f} nats; "
+            "the opposite one would give another prior"
         )
     if estimates[CROSS_CHECK].value is None:
         warnings.append(

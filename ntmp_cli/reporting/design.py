@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-DesignFacts = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ntmp_cli.theory.assessment import DesignFacts
+
 SHOWN_STRATA = 6
 NO_BOUND = "no bound"
 
@@ -30,7 +32,7 @@ _PRIOR = {
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its lines: what, and what about it."""
+    """A heading and its lines of name and text."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
@@ -57,11 +59,11 @@ def sections(facts: DesignFacts) -> list[Section]:
 
 def to_markdown(facts: DesignFacts) -> str:
     """The page as a file."""
-    parts = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
+    blocks = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
     for section in sections(facts):
-        parts += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
-    parts += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
-    return "\n\n".join(parts) + "\n"
+        blocks += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
+    blocks += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _data(facts: DesignFacts) -> Section:
@@ -95,7 +97,7 @@ def _identifiable(facts: DesignFacts) -> Section:
                 "count likelihood",
                 f"{_yes(known['count_likelihood'], '')}; learns from {_SIGNAL[known['count_signal']]}",
             ),
-            ("which class is which", f"told {_NAMED[known['classes_named_by']]}"),
+            ("orientation of the classes", f"identified {_NAMED[known['classes_named_by']]}"),
             ("the prior, if unknown", _PRIOR[known["prior_if_unknown"]]),
         ),
     )
@@ -153,7 +155,7 @@ def _prior(facts: DesignFacts) -> Section:
 
 
 def _counts(noise: DesignFacts) -> Section:
-    one, many = noise["one_error_for_all"], noise["independent_errors"]
+    shared, independent = noise["one_error_for_all"], noise["independent_errors"]
     return Section(
         f"If a count is off by one with probability {noise['noise']:g}",
         (
@@ -162,10 +164,13 @@ def _counts(noise: DesignFacts) -> Section:
                 f"{_bound(noise['largest_bias_stratified'])}; gap as recorded {noise['apparent_gap']:.4g}",
             ),
             ("largest bias, pooled", _bound(noise["largest_bias_pooled"])),
-            ("the paper's bounds, one error for all", f"always {_bound(one['always'])}"),
-            ("… on average 2B E|α̂−α|/η²", _bound(one["mean"])),
-            ("… by the variance 2Bσ/η²", _bound(one["variance"])),
-            ("… independent errors, sub-Gaussian", f"|ᾱ̂ − ᾱ| ≤ {many['reach']:.3g}: {_bound(many['sub_gaussian'])}"),
+            ("the paper's bounds, one error for all", f"always {_bound(shared['always'])}"),
+            ("… on average 2B E|α̂−α|/η²", _bound(shared["mean"])),
+            ("… by the variance 2Bσ/η²", _bound(shared["variance"])),
+            (
+                "… independent errors, sub-Gaussian",
+                f"|ᾱ̂ − ᾱ| ≤ {independent['reach']:.3g}: {_bound(independent['sub_gaussian'])}",
+            ),
         ),
     )
 
@@ -192,14 +197,14 @@ def _clamps(facts: DesignFacts) -> Section:
     if clamp is None:
         return Section("Clamps", (("by source", "there is no risk to clamp"),))
     if clamp["nonnegative"]:
-        return Section("Clamps", (("by class or by source", "no part is negative at a perfect classifier"),))
-    which = "tuple" if clamp["tuples"] < 0 else "unlabeled"
+        return Section("Clamps", (("by class or by source", "no risk term is negative at a perfect classifier"),))
+    source = "tuple" if clamp["tuples"] < 0 else "unlabeled"
     value = min(clamp["tuples"], clamp["unlabeled"])
     return Section(
         "Clamps",
         (
-            ("by class", "parts are never negative in the population"),
-            ("by source", f"moves the optimum: at a perfect classifier the {which} part is {value:.3g} B"),
+            ("by class", "risk terms are never negative in the population"),
+            ("by source", f"moves the optimum: at a perfect classifier the {source} term is {value:.3g} B"),
         ),
     )
 

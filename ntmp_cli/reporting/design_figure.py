@@ -51,7 +51,7 @@ def inflation_figure(
 
 
 def _limits(curves: Mapping[str, Sequence[float | None]]) -> tuple[float, float]:
-    """Room for all but the pole, where the curves have no end."""
-    values = [value for each in curves.values() for value in each if value is not None]
+    """Limits that leave out the pole, where the curves are unbounded."""
+    values = [value for curve in curves.values() for value in curve if value is not None]
     lowest = min(values)
     return lowest / 2, min(max(values) * 2, lowest * 1e5)

@@ -59,14 +59,14 @@ def _block(
     rows: Sequence[SummaryRow], summary: Sequence[SummaryRow], metrics: Sequence[str]
 ) -> tuple[tuple[TableCell, ...], ...]:
     cell = cell_of(rows[0])
-    own = {(method_variant_of(row), row["metric"]): row for row in summary if cell_of(row) == cell}
-    best = {metric: best_rows([row for (_, name), row in own.items() if name == metric]) for metric in metrics}
+    rows_of_cell = {(method_variant_of(row), row["metric"]): row for row in summary if cell_of(row) == cell}
+    best = {metric: best_rows([row for (_, name), row in rows_of_cell.items() if name == metric]) for metric in metrics}
     return tuple(
         (
             *label_cells(row, row["seeds"]),
             *(
-                _value(own.get((method_variant_of(row), metric)), best[metric], with_interval=not at)
-                for at, metric in enumerate(metrics)
+                _value(rows_of_cell.get((method_variant_of(row), metric)), best[metric], with_interval=not position)
+                for position, metric in enumerate(metrics)
             ),
         )
         for row in rows

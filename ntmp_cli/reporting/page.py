@@ -39,7 +39,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class PageRun:
-    """A run: a line about it, what was found, its settings, and where it came from (name to SHA-256)."""
+    """A run: a line about it, its results, its settings and its lineage (name to SHA-256)."""
 
     name: str
     about: str
@@ -67,7 +67,7 @@ class Page:
 
 def render_page(page: Page) -> bytes:
     """The page as UTF-8: text from outside is escaped, and a content policy forbids whatever is not in the file."""
-    style, script = _own("page.css"), _own("page.js")
+    style, script = _template_text("page.css"), _template_text("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -94,7 +94,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _own(name: str) -> str:
+def _template_text(name: str) -> str:
     return files("ntmp_cli.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 

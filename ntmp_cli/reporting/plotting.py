@@ -36,7 +36,7 @@ _STYLE: Any = {
 
 @contextlib.contextmanager
 def figure_style() -> Iterator[None]:
-    """Our look on matplotlib's defaults."""
+    """The style of every figure, on matplotlib's defaults."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():

@@ -8,7 +8,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     blocks: tuple[tuple[tuple[TableCell, ...], ...], ...]
+
+    def with_notes(self, notes: Sequence[str]) -> Table:
+        """The same with further sentences in the caption."""
+        return replace(self, caption=" ".join([self.caption, *(f"{note}." for note in notes)]))
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -128,7 +132,7 @@ _LATEX = {
     "|": r"\textbar{}",
     # At the start of a row these would be read as arguments of the \\ before it.
     **{char: f"{{{char}}}" for char in "[]*"},
-    # Our own signs, which pdflatex does not know as characters.
+    # Signs of these tables that pdflatex does not know as characters.
     "±": r"$\pm$",
     "−": r"$-$",
     "—": "---",
@@ -149,7 +153,7 @@ _SPECIAL = re.compile("|".join([*map(re.escape, sorted(_LATEX, key=len, reverse=
 def escape_latex(text: str) -> str:
     """`text` as literal LaTeX on one line, in characters that every engine knows; a rare one is named by its number."""
     composed = unicodedata.normalize("NFC", _one_line(text))
-    return _SPECIAL.sub(lambda found: _LATEX.get(found[0]) or _letter(found[0]), composed)
+    return _SPECIAL.sub(lambda match: _LATEX.get(match[0]) or _letter(match[0]), composed)
 
 
 def _letter(char: str) -> str:

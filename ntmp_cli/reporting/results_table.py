@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, reference_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.reporting.rendering import Column, Table, TableCell
@@ -18,7 +18,7 @@ ABSENT = "—"
 
 @dataclass(frozen=True, eq=False)
 class _MethodMetrics:
-    """One table row before it is formatted: a method with its metrics."""
+    """One table row before it is formatted: a method with its metrics in one cell."""
 
     first: SummaryRow
     by_metric: dict[str, SummaryRow]
@@ -29,7 +29,7 @@ class _MethodMetrics:
 
     @property
     def key(self) -> MethodVariant:
-        return MethodVariant(self.method, self.first["variant"])
+        return method_variant_of(self.first)
 
     @property
     def seeds(self) -> int:
@@ -39,7 +39,7 @@ class _MethodMetrics:
         return self.by_metric[metric]["mean"] if metric in self.by_metric else None
 
 
-# Of the first metric: what was found for each line of the table.
+# Of the first metric: the comparison of each line of the table.
 Compared = dict[tuple[DataCell, MethodVariant], Comparison]
 
 
@@ -51,7 +51,6 @@ def results_table(
     reference: str | None = None,
     comparisons: Sequence[Comparison] = (),
     intervals: bool = False,
-    notes: Sequence[str] = (),
 ) -> Table:
     """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
 
@@ -59,8 +58,7 @@ def results_table(
     meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
     undefined seeds, and the only method of a block. With a reference, a further column holds the
     difference of the first metric's mean to the reference's; with comparisons, three more hold its
-    interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets. `notes` are
-    further sentences of the caption.
+    interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets.
     """
     names = list(dict.fromkeys(metrics or (row["metric"] for row in summary)))
     _check(summary, names, reference)
@@ -72,7 +70,7 @@ def results_table(
     sentences = [title.rstrip("."), setting_words([entry.first for entry in entries])]
     sentences += ["Brackets: 95 % bootstrap interval of the mean over seeds"] if intervals else []
     sentences += _legend(entries, names[0], reference, marked=marked)
-    sentences += [*_statistics_legend(list(compared.values())), *notes]
+    sentences += _statistics_legend(list(compared.values()))
     columns = _columns(entries, names, reference, compared=bool(compared))
     return Table(". ".join(filter(None, sentences)) + ".", columns, cells)
 
@@ -85,7 +83,7 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
         if name not in known:
             raise UsageError(
                 f"metric '{name}' is not in the evaluation; {did_you_mean(name, known)}",
-                hint="`ntmp evaluate` computes every metric unless it is told which.",
+                hint="`ntmp evaluate` computes every metric by default.",
             )
     methods = {row["method"] for row in summary}
     if reference is not None and reference not in methods:
@@ -192,7 +190,7 @@ def _metric_column(metric: str) -> Column:
 
 
 def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> TableCell:
-    """A mean with its standard deviation and, if asked for, its interval."""
+    """A mean with its standard deviation and, with `interval`, its interval."""
     if row is None:
         return TableCell(ABSENT, (None,) * 5)
     mean, std, undefined = row["mean"], row["std"], row["undefined"]
@@ -217,9 +215,9 @@ def _difference_column(metric: str) -> Column:
 
 
 def _reference_of(entry: _MethodMetrics, block: Sequence[_MethodMetrics], reference: str) -> _MethodMetrics | None:
-    entries = {other.key: other for other in block}
-    found = reference_of(entry.key, entries, reference)
-    return entries[found] if found else None
+    entries = {candidate.key: candidate for candidate in block}
+    key = reference_of(entry.key, entries, reference)
+    return entries[key] if key else None
 
 
 def _difference_cell(metric: str, entry: _MethodMetrics, reference: _MethodMetrics | None) -> TableCell:
@@ -227,10 +225,10 @@ def _difference_cell(metric: str, entry: _MethodMetrics, reference: _MethodMetri
         return TableCell(ABSENT, (None,))
     if entry is reference:
         return TableCell("reference", (0.0,))
-    ours, theirs = entry.mean(metric), reference.mean(metric)
-    if ours is None or theirs is None:
+    mean, reference_mean = entry.mean(metric), reference.mean(metric)
+    if mean is None or reference_mean is None:
         return TableCell(UNDEFINED, (math.nan,))
-    return TableCell(signed(metric, ours - theirs), (ours - theirs,))
+    return TableCell(signed(metric, mean - reference_mean), (mean - reference_mean,))
 
 
 def signed(metric: str, value: float) -> str:
@@ -240,9 +238,9 @@ def signed(metric: str, value: float) -> str:
 
 def _compared(comparisons: Sequence[Comparison], metric: str) -> Compared:
     return {
-        (cell_of(own), MethodVariant(own["method"], own["variant"])): own  # type: ignore[arg-type]
-        for own in comparisons
-        if own["scope"] == "cell" and own["metric"] == metric
+        (cell_of(comparison), method_variant_of(comparison)): comparison  # type: ignore[arg-type]
+        for comparison in comparisons
+        if comparison["scope"] == "cell" and comparison["metric"] == metric
     }
 
 
@@ -257,20 +255,20 @@ def _statistics_columns(metric: str) -> list[Column]:
     ]
 
 
-def statistics_cells(metric: str, found: Comparison | None) -> list[TableCell]:
+def statistics_cells(metric: str, comparison: Comparison | None) -> list[TableCell]:
     """Interval of the difference, corrected p and effect size."""
-    if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
+    if comparison is None or comparison["p"] is None or comparison["p_holm"] is None or comparison["cliff"] is None:
         return [TableCell(ABSENT, (None,) * count) for count in (2, 3, 4)]
-    low, high = found["difference_low"], found["difference_high"]
+    low, high = comparison["difference_low"], comparison["difference_high"]
     interval = ABSENT if low is None or high is None else f"[{signed(metric, low)}, {signed(metric, high)}]"
-    fewer = f" ({pairs_word(found['pairs'])})" if found["missing"] else ""
-    cliff = f"{abs(found['cliff']):.2f}"
-    sign = "" if not float(cliff) else "+" if found["cliff"] > 0 else "−"
-    effect = (found["cliff"], found["cliff_low"], found["cliff_high"], found["cliff_word"])
+    fewer = f" ({pairs_word(comparison['pairs'])})" if comparison["missing"] else ""
+    cliff = f"{abs(comparison['cliff']):.2f}"
+    sign = "" if not float(cliff) else "+" if comparison["cliff"] > 0 else "−"
+    effect = (comparison["cliff"], comparison["cliff_low"], comparison["cliff_high"], comparison["cliff_word"])
     return [
         TableCell(interval, (low, high)),
-        TableCell(f"{found['p_holm']:.3g}{fewer}", (found["p_holm"], found["p"], found["pairs"])),
-        TableCell(f"{sign}{cliff} ({found['cliff_word']})", effect),
+        TableCell(f"{comparison['p_holm']:.3g}{fewer}", (comparison["p_holm"], comparison["p"], comparison["pairs"])),
+        TableCell(f"{sign}{cliff} ({comparison['cliff_word']})", effect),
     ]
 
 
@@ -285,16 +283,16 @@ def setting_words(rows: Sequence[SummaryRow]) -> str:
     """What the numbers are of: seeds, (n, m) with α = m/n, and π."""
     fewest, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
     if most == 1:
-        what = "Values of one seed"
+        statistic = "Values of one seed"
     else:
-        what = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
+        statistic = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
     specs = dict.fromkeys(_spec(row) for row in rows)
     priors = sorted({row["prior"] for row in rows})
-    return f"{what}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
+    return f"{statistic}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
 
 
 def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
-    """What bold and Δ stand for, and who was not ranked."""
+    """The meaning of bold and Δ, and the methods that are not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
     unranked = dict.fromkeys(entry.method for entry in entries if entry.first["is_oracle"])
@@ -307,19 +305,22 @@ def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | Non
 
 def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
     """Which test, corrected over what, and how small its p can get: with few seeds no p is small."""
-    tested = [own for own in compared if own["p"] is not None]
+    tested = [comparison for comparison in compared if comparison["p"] is not None]
     if not tested:
         return
-    sizes = sorted({own["family_size"] for own in tested})
+    sizes = sorted({comparison["family_size"] for comparison in tested})
     over = f"{sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} comparison{'s' * (sizes != [1])}"
     yield f"p: paired Wilcoxon signed-rank test, two-sided, after Holm over {over}"
-    reachable = sorted({(own["pairs"], own["smallest_p"], own["smallest_p_holm"]) for own in tested}, reverse=True)
+    reachable = sorted(
+        {(comparison["pairs"], comparison["smallest_p"], comparison["smallest_p_holm"]) for comparison in tested},
+        reverse=True,
+    )
     yield "Smallest reachable p: " + ", ".join(
         f"{alone:.3g} with {pairs_word(pairs)} ({corrected:.3g} after Holm)"
         for pairs, alone, corrected in reachable[:3]
     )
     yield "CI: bootstrap over seeds"
-    missing = [f"{own['method']} {what}" for own in compared for what in own["missing"]]
+    missing = [f"{comparison['method']} {reason}" for comparison in compared for reason in comparison["missing"]]
     if missing:
         more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""
         yield f"Missing pairs: {'; '.join(missing[:5])}{more}"

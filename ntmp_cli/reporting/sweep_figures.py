@@ -35,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """Critical points of one kind, drawn as red upright lines."""
+    """Critical points of one kind, plotted as red vertical lines."""
 
     label: str
     xs: Sequence[float]
@@ -66,7 +66,7 @@ def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str 
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, panels, strict=False):
-            _draw(ax, panel, xlabel)
+            _plot_panel(ax, panel, xlabel)
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         _legend(figure, list(axes[: len(panels)]), foot)
@@ -98,7 +98,7 @@ def grid_figure(
         return svg_and_png(figure)
 
 
-def _draw(ax: Axes, panel: Panel, xlabel: str) -> None:
+def _plot_panel(ax: Axes, panel: Panel, xlabel: str) -> None:
     ax.set_xlabel(xlabel)
     ax.set_ylabel(panel.ylabel)
     if panel.heading:

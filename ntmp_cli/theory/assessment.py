@@ -5,6 +5,7 @@ Bounds and biases are in units of B, the bound of the loss. A bound above 1 says
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -17,7 +18,7 @@ from ntmp_cli.theory.advice import additions, priors_to_avoid
 from ntmp_cli.theory.recorded_counts import recorded_strata
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
-DesignFacts = dict[str, Any]
+DesignFacts = Mapping[str, Any]
 # A bias below this is one of floating point.
 ROUNDING = 1e-12
 

@@ -32,7 +32,7 @@ def _identifiability(facts: DesignFacts) -> Iterator[Change]:
             )
         elif known["classes_named_by"] == "none":
             consequence = (
-                "nor does the likelihood of the counts tell which class is which: every tuple is half positive, as is U"
+                "nor does the likelihood of the counts identify the orientation: every tuple is half positive, as is U"
             )
         else:
             consequence = "nor does the likelihood of the counts say anything about single instances"
