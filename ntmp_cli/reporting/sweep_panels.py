@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ntmp_cli.reporting.drawing import Dash
-from ntmp_cli.reporting.sweep_figures import Line, Mark, Panel, grid_figure, sweep_figure
+from ntmp_cli.reporting.plotting import Dash
+from ntmp_cli.reporting.sweep_figures import Mark, Panel, Series, grid_figure, sweep_figure
 from ntmp_cli.sweeps.plans import SweepPlan
 from ntmp_cli.sweeps.results import PointOfRun
 from ntmp_cli.sweeps.windows import Point, Window
@@ -87,7 +87,7 @@ def _marks(metric: str, window: Window, whose: str = "") -> list[Mark]:
 
 def _lines(
     plan: SweepPlan, points: Sequence[PointOfRun], labels: Mapping[str, str], metric: str, *, spread: bool = False
-) -> list[Line]:
+) -> list[Series]:
     """A line per run; for the gap one for either side of α, which would otherwise zigzag."""
     lines = []
     sides: tuple[tuple[str, Dash], ...] = (("", "-"),) if plan.kind != "gap" else ((", π < ᾱ", "--"), (", π > ᾱ", "-"))
@@ -111,11 +111,11 @@ def _line(
     *,
     dash: Dash = "-",
     spread: bool = False,
-) -> Line:
+) -> Series:
     if spread:
         nothing = [None] * len(points)
-        return Line(label, xs, [p.std if p else None for p in points], nothing, nothing, color, dash)
-    return Line(
+        return Series(label, xs, [p.std if p else None for p in points], nothing, nothing, color, dash)
+    return Series(
         label,
         xs,
         [p.mean if p else None for p in points],

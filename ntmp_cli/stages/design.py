@@ -27,7 +27,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.reporting.design import to_markdown
 from ntmp_cli.theory.assessment import Question, assess, inflation_curve
 from ntmp_cli.theory.changes import changes
-from ntmp_cli.theory.counts import true_strata
+from ntmp_cli.theory.recorded_counts import true_strata
 from ntmp_cli.theory.strata import Design, Stratum
 
 DEFAULT_TUPLES = 10_000

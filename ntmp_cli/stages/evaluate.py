@@ -42,7 +42,7 @@ from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
     Temperature,
-    brier_parts,
+    brier_decomposition,
     equal_width_bins,
     temperature_by_labels,
 )
@@ -218,7 +218,7 @@ def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
                 "mass": bins.mass.tolist(),
                 "confidence": [_or_none(value) for value in bins.confidence.tolist()],
                 "frequency": [_or_none(value) for value in bins.frequency.tolist()],
-                "brier": brier_parts(scored.labels, forecasts.p, weights)._asdict(),
+                "brier": brier_decomposition(scored.labels, forecasts.p, weights)._asdict(),
             }
 
 

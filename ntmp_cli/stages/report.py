@@ -20,9 +20,9 @@ from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
 from ntmp_cli.artifacts.summaries import PriorSummary, ReportSummary, SweepSummary
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import default_columns
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.plugins import plugin_settings, require_plugins
 from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
@@ -32,10 +32,10 @@ from ntmp_cli.reporting.operating import operating_of, operating_words
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
 from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
-from ntmp_cli.reporting.paper import Ours, beside_the_paper
+from ntmp_cli.reporting.paper import RunSetting, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
-from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.results_table import results_table
 from ntmp_cli.reporting.verdict import upper_bound, verdict
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
@@ -145,8 +145,7 @@ def _results(found: Evaluation, config: ReportConfig) -> Table:
         metrics=_metrics(found, config),
         reference=found.reference,
         comparisons=found.comparisons,
-        notes=operating_words([operating_of(run) for run in found.runs]),
-    )
+    ).with_notes(operating_words([operating_of(run) for run in found.runs]))
 
 
 def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
@@ -157,7 +156,7 @@ def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
         "results": ("Results", _results(found, config)),
         f"{grid}-grid": (
             f"By prior, data set and method: {grid}",
-            metric_grid(found.groups, grid, title=title, notes=notes),
+            metric_grid(found.groups, grid, title=title).with_notes(notes),
         ),
     }
     known = {row["metric"] for row in found.groups if row["mean"] is not None}
@@ -172,26 +171,28 @@ def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
                 reference=found.reference,
                 comparisons=found.comparisons,
                 intervals=True,
-                notes=notes,
-            ),
+            ).with_notes(notes),
         )
     if small := [name for name in SMALL_METRICS if name in known]:
         made["small-comparison"] = ("Small comparison", results_table(found.groups, title=title, metrics=small))
     if config.compare == "paper":
-        made["beside-the-paper"] = ("Beside the paper", beside_the_paper(found.groups, _ours(found), title=title))
+        made["beside-the-paper"] = (
+            "Beside the paper",
+            beside_the_paper(found.groups, _run_settings(found), title=title),
+        )
     if compared := comparison_table(found.comparisons, _metrics(found, config), title=title):
         made[COMPARISON_TABLE] = (f"Compared with {found.reference}", compared)
     return {name: PageTable(name, heading, table) for name, (heading, table) in made.items()}
 
 
-def _ours(found: Evaluation) -> dict[tuple[Cell, Entry], Ours]:
+def _run_settings(found: Evaluation) -> dict[tuple[DataCell, MethodVariant], RunSetting]:
     """Gap (mean over runs) and encoder of every line of the evaluation."""
-    members: dict[tuple[Cell, Entry], list[dict[str, Any]]] = {}
+    members: dict[tuple[DataCell, MethodVariant], list[dict[str, Any]]] = {}
     for run in found.runs:
-        key = cell_of(cast(SummaryRow, run)), Entry(run["method"], run["variant"])
+        key = cell_of(cast(SummaryRow, run)), MethodVariant(run["method"], run["variant"])
         members.setdefault(key, []).append(run)
     return {
-        key: Ours(sum(operating_of(run).gap for run in runs) / len(runs), any(run["encoder"] for run in runs))
+        key: RunSetting(sum(operating_of(run).gap for run in runs) / len(runs), any(run["encoder"] for run in runs))
         for key, runs in members.items()
     }
 

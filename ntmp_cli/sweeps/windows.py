@@ -54,7 +54,7 @@ def bootstrap_interval(
     """95 % percentile interval of the mean over seeds; none for fewer than two values."""
     if len(values) < 2:
         return None, None
-    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, draws=resamples, rng=rng)
+    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, n_resamples=resamples, rng=rng)
     return float(low[0]), float(high[0])
 
 

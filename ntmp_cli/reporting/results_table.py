@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, reference_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 
 UNDEFINED = "undefined"
 ABSENT = "—"
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
-    """One table row before it is formatted: a method with its metrics."""
+class _MethodMetrics:
+    """One table row before it is formatted: a method with its metrics in one cell."""
 
     first: SummaryRow
     by_metric: dict[str, SummaryRow]
@@ -29,8 +28,8 @@ class _Entry:
         return self.first["method"]
 
     @property
-    def key(self) -> Entry:
-        return Entry(self.method, self.first["variant"])
+    def key(self) -> MethodVariant:
+        return method_variant_of(self.first)
 
     @property
     def seeds(self) -> int:
@@ -40,8 +39,8 @@ class _Entry:
         return self.by_metric[metric]["mean"] if metric in self.by_metric else None
 
 
-# Of the first metric: what was found for each line of the table.
-Compared = dict[tuple[DataCell, Entry], Comparison]
+# Of the first metric: the comparison of each line of the table.
+Compared = dict[tuple[DataCell, MethodVariant], Comparison]
 
 
 def results_table(
@@ -52,7 +51,6 @@ def results_table(
     reference: str | None = None,
     comparisons: Sequence[Comparison] = (),
     intervals: bool = False,
-    notes: Sequence[str] = (),
 ) -> Table:
     """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
 
@@ -60,8 +58,7 @@ def results_table(
     meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
     undefined seeds, and the only method of a block. With a reference, a further column holds the
     difference of the first metric's mean to the reference's; with comparisons, three more hold its
-    interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets. `notes` are
-    further sentences of the caption.
+    interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets.
     """
     names = list(dict.fromkeys(metrics or (row["metric"] for row in summary)))
     _check(summary, names, reference)
@@ -73,7 +70,7 @@ def results_table(
     sentences = [title.rstrip("."), setting_words([entry.first for entry in entries])]
     sentences += ["Brackets: 95 % bootstrap interval of the mean over seeds"] if intervals else []
     sentences += _legend(entries, names[0], reference, marked=marked)
-    sentences += [*_statistics_legend(list(compared.values())), *notes]
+    sentences += _statistics_legend(list(compared.values()))
     columns = _columns(entries, names, reference, compared=bool(compared))
     return Table(". ".join(filter(None, sentences)) + ".", columns, cells)
 
@@ -86,7 +83,7 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
         if name not in known:
             raise UsageError(
                 f"metric '{name}' is not in the evaluation; {did_you_mean(name, known)}",
-                hint="`ntmp evaluate` computes every metric unless it is told which.",
+                hint="`ntmp evaluate` computes every metric by default.",
             )
     methods = {row["method"] for row in summary}
     if reference is not None and reference not in methods:
@@ -94,7 +91,7 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
 
 
 def _columns(
-    entries: Sequence[_Entry], metrics: Sequence[str], reference: str | None, *, compared: bool
+    entries: Sequence[_MethodMetrics], metrics: Sequence[str], reference: str | None, *, compared: bool
 ) -> tuple[Column, ...]:
     """Labels, metrics, comparison; variant and seeds are shown only where they tell rows apart."""
     return (
@@ -110,19 +107,24 @@ def _columns(
     )
 
 
-def _blocks(summary: Sequence[SummaryRow]) -> list[list[_Entry]]:
+def _blocks(summary: Sequence[SummaryRow]) -> list[list[_MethodMetrics]]:
     """Blocks of entries, both in the order of the summary."""
-    blocks: dict[tuple[object, ...], dict[tuple[str, str], _Entry]] = {}
+    blocks: dict[tuple[object, ...], dict[tuple[str, str], _MethodMetrics]] = {}
     for row in summary:
         block = blocks.setdefault((row["dataset"], row["tuples"], row["n"], row["m"], row["prior"]), {})
-        entry = block.setdefault((row["method"], row["variant"]), _Entry(row, {}))
+        entry = block.setdefault((row["method"], row["variant"]), _MethodMetrics(row, {}))
         entry.by_metric[row["metric"]] = row
     return [list(block.values()) for block in blocks.values()]
 
 
 def _block_cells(
-    block: Sequence[_Entry], metrics: Sequence[str], reference: str | None, compared: Compared, *, intervals: bool
-) -> tuple[tuple[Cell, ...], ...]:
+    block: Sequence[_MethodMetrics],
+    metrics: Sequence[str],
+    reference: str | None,
+    compared: Compared,
+    *,
+    intervals: bool,
+) -> tuple[tuple[TableCell, ...], ...]:
     best = {
         metric: best_rows([entry.by_metric[metric] for entry in block if metric in entry.by_metric])
         for metric in metrics
@@ -141,15 +143,15 @@ def _block_cells(
     return tuple(rows)
 
 
-def label_cells(row: SummaryRow, seeds: int) -> list[Cell]:
+def label_cells(row: SummaryRow, seeds: int) -> list[TableCell]:
     """Data set, tuples, prior, method, variant and number of seeds."""
     return [
-        Cell(row["dataset"], (row["dataset"],)),
-        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
-        Cell(f"{row['prior']:g}", (row["prior"],)),
-        Cell(row["method"], (row["method"],)),
-        Cell(row["variant"], (row["variant"],)),
-        Cell(str(seeds), (seeds,)),
+        TableCell(row["dataset"], (row["dataset"],)),
+        TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        TableCell(f"{row['prior']:g}", (row["prior"],)),
+        TableCell(row["method"], (row["method"],)),
+        TableCell(row["variant"], (row["variant"],)),
+        TableCell(str(seeds), (seeds,)),
     ]
 
 
@@ -187,13 +189,13 @@ def _metric_column(metric: str) -> Column:
     return Column(metric_header(metric), tuple(f"{metric}_{field}" for field in fields), numeric=True)
 
 
-def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> Cell:
-    """A mean with its standard deviation and, if asked for, its interval."""
+def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> TableCell:
+    """A mean with its standard deviation and, with `interval`, its interval."""
     if row is None:
-        return Cell(ABSENT, (None,) * 5)
+        return TableCell(ABSENT, (None,) * 5)
     mean, std, undefined = row["mean"], row["std"], row["undefined"]
     if mean is None:
-        return Cell(UNDEFINED, (math.nan, None, undefined, None, None))
+        return TableCell(UNDEFINED, (math.nan, None, undefined, None, None))
     text = metric_number(metric, mean)
     if std is not None:
         text += f" ± {metric_number(metric, std)}"
@@ -202,7 +204,7 @@ def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bo
         text += f" [{metric_number(metric, low)}, {metric_number(metric, high)}]"
     if undefined:
         text += f" ({undefined} of {row['seeds']} {UNDEFINED})"
-    return Cell(text, (mean, std, undefined, low, high), best)
+    return TableCell(text, (mean, std, undefined, low, high), best)
 
 
 # The reference -------------------------------------------------------------------------------------
@@ -212,21 +214,21 @@ def _difference_column(metric: str) -> Column:
     return Column(f"Δ {metric}", (f"{metric}_minus_reference",), numeric=True)
 
 
-def _reference_of(entry: _Entry, block: Sequence[_Entry], reference: str) -> _Entry | None:
-    entries = {other.key: other for other in block}
-    found = reference_of(entry.key, entries, reference)
-    return entries[found] if found else None
+def _reference_of(entry: _MethodMetrics, block: Sequence[_MethodMetrics], reference: str) -> _MethodMetrics | None:
+    entries = {candidate.key: candidate for candidate in block}
+    key = reference_of(entry.key, entries, reference)
+    return entries[key] if key else None
 
 
-def _difference_cell(metric: str, entry: _Entry, reference: _Entry | None) -> Cell:
+def _difference_cell(metric: str, entry: _MethodMetrics, reference: _MethodMetrics | None) -> TableCell:
     if reference is None or not (metric in entry.by_metric and metric in reference.by_metric):
-        return Cell(ABSENT, (None,))
+        return TableCell(ABSENT, (None,))
     if entry is reference:
-        return Cell("reference", (0.0,))
-    ours, theirs = entry.mean(metric), reference.mean(metric)
-    if ours is None or theirs is None:
-        return Cell(UNDEFINED, (math.nan,))
-    return Cell(signed(metric, ours - theirs), (ours - theirs,))
+        return TableCell("reference", (0.0,))
+    mean, reference_mean = entry.mean(metric), reference.mean(metric)
+    if mean is None or reference_mean is None:
+        return TableCell(UNDEFINED, (math.nan,))
+    return TableCell(signed(metric, mean - reference_mean), (mean - reference_mean,))
 
 
 def signed(metric: str, value: float) -> str:
@@ -236,9 +238,9 @@ def signed(metric: str, value: float) -> str:
 
 def _compared(comparisons: Sequence[Comparison], metric: str) -> Compared:
     return {
-        (cell_of(own), Entry(own["method"], own["variant"])): own  # type: ignore[arg-type]
-        for own in comparisons
-        if own["scope"] == "cell" and own["metric"] == metric
+        (cell_of(comparison), method_variant_of(comparison)): comparison  # type: ignore[arg-type]
+        for comparison in comparisons
+        if comparison["scope"] == "cell" and comparison["metric"] == metric
     }
 
 
@@ -253,20 +255,20 @@ def _statistics_columns(metric: str) -> list[Column]:
     ]
 
 
-def statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
+def statistics_cells(metric: str, comparison: Comparison | None) -> list[TableCell]:
     """Interval of the difference, corrected p and effect size."""
-    if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
-        return [Cell(ABSENT, (None,) * count) for count in (2, 3, 4)]
-    low, high = found["difference_low"], found["difference_high"]
+    if comparison is None or comparison["p"] is None or comparison["p_holm"] is None or comparison["cliff"] is None:
+        return [TableCell(ABSENT, (None,) * count) for count in (2, 3, 4)]
+    low, high = comparison["difference_low"], comparison["difference_high"]
     interval = ABSENT if low is None or high is None else f"[{signed(metric, low)}, {signed(metric, high)}]"
-    fewer = f" ({pairs_word(found['pairs'])})" if found["missing"] else ""
-    cliff = f"{abs(found['cliff']):.2f}"
-    sign = "" if not float(cliff) else "+" if found["cliff"] > 0 else "−"
-    effect = (found["cliff"], found["cliff_low"], found["cliff_high"], found["cliff_word"])
+    fewer = f" ({pairs_word(comparison['pairs'])})" if comparison["missing"] else ""
+    cliff = f"{abs(comparison['cliff']):.2f}"
+    sign = "" if not float(cliff) else "+" if comparison["cliff"] > 0 else "−"
+    effect = (comparison["cliff"], comparison["cliff_low"], comparison["cliff_high"], comparison["cliff_word"])
     return [
-        Cell(interval, (low, high)),
-        Cell(f"{found['p_holm']:.3g}{fewer}", (found["p_holm"], found["p"], found["pairs"])),
-        Cell(f"{sign}{cliff} ({found['cliff_word']})", effect),
+        TableCell(interval, (low, high)),
+        TableCell(f"{comparison['p_holm']:.3g}{fewer}", (comparison["p_holm"], comparison["p"], comparison["pairs"])),
+        TableCell(f"{sign}{cliff} ({comparison['cliff_word']})", effect),
     ]
 
 
@@ -281,16 +283,16 @@ def setting_words(rows: Sequence[SummaryRow]) -> str:
     """What the numbers are of: seeds, (n, m) with α = m/n, and π."""
     fewest, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
     if most == 1:
-        what = "Values of one seed"
+        statistic = "Values of one seed"
     else:
-        what = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
+        statistic = f"Mean ± standard deviation over {most if fewest == most else f'{fewest} to {most}'} seeds"
     specs = dict.fromkeys(_spec(row) for row in rows)
     priors = sorted({row["prior"] for row in rows})
-    return f"{what}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
+    return f"{statistic}; {', '.join(specs)}; π = {', '.join(f'{prior:g}' for prior in priors)}"
 
 
-def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
-    """What bold and Δ stand for, and who was not ranked."""
+def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
+    """The meaning of bold and Δ, and the methods that are not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
     unranked = dict.fromkeys(entry.method for entry in entries if entry.first["is_oracle"])
@@ -303,19 +305,22 @@ def _legend(entries: Sequence[_Entry], metric: str, reference: str | None, *, ma
 
 def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
     """Which test, corrected over what, and how small its p can get: with few seeds no p is small."""
-    tested = [own for own in compared if own["p"] is not None]
+    tested = [comparison for comparison in compared if comparison["p"] is not None]
     if not tested:
         return
-    sizes = sorted({own["family_size"] for own in tested})
+    sizes = sorted({comparison["family_size"] for comparison in tested})
     over = f"{sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} comparison{'s' * (sizes != [1])}"
     yield f"p: paired Wilcoxon signed-rank test, two-sided, after Holm over {over}"
-    reachable = sorted({(own["pairs"], own["smallest_p"], own["smallest_p_holm"]) for own in tested}, reverse=True)
+    reachable = sorted(
+        {(comparison["pairs"], comparison["smallest_p"], comparison["smallest_p_holm"]) for comparison in tested},
+        reverse=True,
+    )
     yield "Smallest reachable p: " + ", ".join(
         f"{alone:.3g} with {pairs_word(pairs)} ({corrected:.3g} after Holm)"
         for pairs, alone, corrected in reachable[:3]
     )
     yield "CI: bootstrap over seeds"
-    missing = [f"{own['method']} {what}" for own in compared for what in own["missing"]]
+    missing = [f"{comparison['method']} {reason}" for comparison in compared for reason in comparison["missing"]]
     if missing:
         more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""
         yield f"Missing pairs: {'; '.join(missing[:5])}{more}"

@@ -1,4 +1,4 @@
-"""Counts that are off by one with some probability (`counting.laws`): what is recorded, and what is behind it."""
+"""Counts that are off by one with some probability (`counting.laws`): recorded and true strata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ntmp_cli.theory.strata import Floats, Stratum
 
 @dataclass(frozen=True)
 class RecordedStratum:
-    """Tuples whose recorded count is m, and the share of positives that they really have."""
+    """Tuples whose recorded count is m, and their true share of positives."""
 
     n: int
     m: int
@@ -27,26 +27,26 @@ class RecordedStratum:
 
 
 def recorded_strata(strata: Sequence[Stratum], noise: float) -> tuple[RecordedStratum, ...]:
-    """What would be recorded of true strata, on average."""
-    found = []
+    """The expected recorded strata of true ones."""
+    recorded = []
     for n, true in _by_length(strata).items():
         joint = count_noise(noise).matrix(n) * true
         for m, row in enumerate(joint):
             if (tuples := float(row.sum())) > 0:
-                found.append(RecordedStratum(n, m, tuples, float(row @ np.arange(n + 1)) / n / tuples))
-    return tuple(found)
+                recorded.append(RecordedStratum(n, m, tuples, float(row @ np.arange(n + 1)) / n / tuples))
+    return tuple(recorded)
 
 
 def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...]:
-    """The true strata most like recorded ones: least squares under the noise, with no number below 0."""
+    """The true strata that fit recorded ones best: least squares under the noise, with no number below 0."""
     if noise == 0:
         return tuple(recorded)
-    found = []
+    strata = []
     for n, seen in _by_length(recorded).items():
         solved, _ = nnls(count_noise(noise).matrix(n), seen)
         solved *= seen.sum() / solved.sum()
-        found += [Stratum(n, m, float(k)) for m, k in enumerate(solved) if k > 1e-9 * seen.sum()]
-    return tuple(found)
+        strata += [Stratum(n, m, float(k)) for m, k in enumerate(solved) if k > 1e-9 * seen.sum()]
+    return tuple(strata)
 
 
 def _by_length(strata: Sequence[Stratum]) -> dict[int, Floats]:

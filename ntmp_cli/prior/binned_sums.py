@@ -1,4 +1,4 @@
-"""Scores to sums by bins, and their bootstrap: whole tuples and U are drawn again, as matrix products."""
+"""Scores to sums by bins, and their bootstrap over tuples and U, as matrix products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINS = 1024
 BLOCK_BYTES = 32 * 2**20
 
 
-class Sums:
+class BinnedSums:
     """Everything that is summed over the tuples and over U of one set of scores."""
 
     def __init__(self, data: ScoredTuples, bins: int = BINS) -> None:
@@ -37,10 +37,12 @@ class Sums:
         total = np.bincount(outside, expit(data.unlabeled) - self._origin, minlength=len(held))
         empty = expit(self.centres) - self._origin
         self.sigmoids: Floats = np.where(self.unlabeled > 0, total / np.maximum(self.unlabeled, 1), empty)
-        self.strata, which = np.unique(np.column_stack([data.sizes, data.counts]), axis=0, return_inverse=True)
-        self._believed = self._by_tuple(self._posterior())
+        self.strata, stratum_of_tuple = np.unique(
+            np.column_stack([data.sizes, data.counts]), axis=0, return_inverse=True
+        )
+        self._posterior_by_bin = self._by_tuple(self._posterior())
         self._proxy = self._by_tuple(_highest(data.scores, data.sizes, data.counts))
-        self._moments = self._stratum_sums(np.asarray(which).reshape(-1))
+        self._moments = self._stratum_sums(np.asarray(stratum_of_tuple).reshape(-1))
         first, second = line_derivatives(data.scores, data.observed, data.line)
         self._derivatives = np.column_stack([first, second])
 
@@ -49,28 +51,28 @@ class Sums:
         return self._sample(np.ones((1, len(self.data.sizes))), self.unlabeled[None], None)
 
     def resamples(self, number: int, rng: np.random.Generator) -> Iterator[Sample]:
-        """So many bootstrap resamples, in blocks."""
-        whole, tuples, pool = self.sample(), len(self.data.sizes), int(self.unlabeled.sum())
+        """`number` bootstrap resamples, in blocks."""
+        original, tuples, pool = self.sample(), len(self.data.sizes), int(self.unlabeled.sum())
         block = max(1, BLOCK_BYTES // (8 * tuples))
         for first in range(0, number, block):
             rows = min(block, number - first)
             weights = np.stack([np.bincount(rng.integers(tuples, size=tuples), minlength=tuples) for _ in range(rows)])
-            drawn = rng.multinomial(pool, self.unlabeled / pool, size=rows)
-            yield self._sample(weights.astype(np.float64), drawn.astype(np.float64), whole)
+            pool_counts = rng.multinomial(pool, self.unlabeled / pool, size=rows)
+            yield self._sample(weights.astype(np.float64), pool_counts.astype(np.float64), original)
 
-    def _sample(self, tuples: Floats, unlabeled: Floats, whole: Sample | None) -> Sample:
+    def _sample(self, tuples: Floats, unlabeled: Floats, original: Sample | None) -> Sample:
         rows = len(tuples)
         return Sample(
             centres=self.centres,
             sigmoids=self.sigmoids,
             unlabeled=unlabeled,
-            believed=tuples @ self._believed,
+            posterior=tuples @ self._posterior_by_bin,
             proxy=tuples @ self._proxy,
             lines=self._lines(tuples @ self._derivatives),
             strata=self.strata,
             moments=(tuples @ self._moments).reshape(rows, len(self.strata), 4),
             rate=self.data.rate,
-            whole=whole,
+            original=original,
         )
 
     def _lines(self, sums: Floats) -> Floats:
@@ -78,7 +80,7 @@ class Sums:
         slope, intercept, _ = self.data.line
         gradient, (aa, ab, bb) = sums[:, :2], sums[:, 2:].T
         determinant = aa * bb - ab**2
-        # Where the counts say too little of the slope the likelihood is flat, or rises forever: there it stays.
+        # Where the counts hold too little information the likelihood is flat or unbounded: there the line stays.
         curved = (aa < 0) & (bb < 0) & (determinant > 1e-9 * aa * bb)
         safe = np.where(curved, determinant, 1.0)
         step = (
@@ -99,14 +101,14 @@ class Sums:
         shape = len(self.data.sizes), len(self.centres)
         return csr_array((weights, self._inside, offsets), shape=shape)
 
-    def _stratum_sums(self, which: Integers) -> csr_array:
+    def _stratum_sums(self, stratum_of_tuple: Integers) -> csr_array:
         """(T, 4·S): 1, Σh, (Σh)² and Σh² of a tuple in the columns of its stratum."""
         data = self.data
         starts = np.cumsum(data.sizes) - data.sizes
         h = expit(data.scores) - self._origin
         sums, squares = np.add.reduceat(h, starts), np.add.reduceat(h**2, starts)
         values = np.column_stack([np.ones(len(sums)), sums, sums**2, squares])
-        columns = 4 * which[:, None] + np.arange(4)
+        columns = 4 * stratum_of_tuple[:, None] + np.arange(4)
         offsets = 4 * np.arange(len(sums) + 1)
         return csr_array((values.reshape(-1), columns.reshape(-1), offsets), shape=(len(sums), 4 * len(self.strata)))
 

@@ -35,8 +35,8 @@ _STYLE: Any = {
 
 
 @contextlib.contextmanager
-def house_style() -> Iterator[None]:
-    """Our look on matplotlib's defaults."""
+def figure_style() -> Iterator[None]:
+    """The style of every figure, on matplotlib's defaults."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():

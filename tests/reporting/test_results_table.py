@@ -17,7 +17,7 @@ from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.evaluation.summary import SummaryRow
 from ntmp_cli.reporting import rendering
 from ntmp_cli.reporting.rendering import Table, escape_latex, escape_markdown
-from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.results_table import results_table
 
 
 def group(method: str, mean: float | None, metric: str = "accuracy", **changes: Any) -> SummaryRow:
