@@ -40,7 +40,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.devices import choose_device
-from ntmp_cli.learning.loop import Environment, Outcome, Watcher, score_heldout
+from ntmp_cli.learning.loop import Environment, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import process_group
@@ -107,7 +107,7 @@ def train(
                 _write(staging, trained, tuples, source)
                 staging.summary = _summary(config, trained, tuples, source, prior)
             store.remove()
-        processes.agree("published")
+        processes.broadcast("published")
     return open_artifact(out, "run")
 
 
@@ -169,7 +169,9 @@ def _source(
     encoder, processes = method.encoder or config.encoder, environment.processes
     source: TuplesArtifact = tuples
     if encoder is not None:
-        source = processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, environment.device))
+        source = processes.first_rank_then_others(
+            lambda: encode_tuples(tuples, encoder, config, folder, environment.device)
+        )
     stored = StoredTuples(source)
     if config.select != "last" and processes.rank == 0 and stored.heldout() is None:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
@@ -207,7 +209,7 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _write_history(staging: Staging, outcome: Outcome) -> None:
+def _write_history(staging: Staging, outcome: TrainingResult) -> None:
     staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
     timing = [
         {

@@ -25,7 +25,7 @@ from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.method import GradientMethod, methods
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.learning.training_data import Batching, training_shares
 from ntmp_cli.stages import make_tuples as make_tuples_stage
 from ntmp_cli.stages.make_tuples import make_tuples
@@ -70,7 +70,7 @@ def all_batches(tuples: Artifact, shares: int, windows: int, epoch: int) -> list
         total = (share.tuples * share.mean_size + share.unlabeled) * share.instance_bytes
         share.budget_bytes = int(np.ceil(total / windows))
         assert share.windows == windows
-    steps, batches = PartedData(data).epoch(epoch)
+    steps, batches = RankShares(data).epoch(epoch)
     found = list(batches)
     assert len(found) == steps
     return found
