@@ -97,7 +97,7 @@ def _of_specs(config: DesignConfig) -> Source:
 def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     sizes = {"num_tuples": config.num_tuples, "unlabeled_size": config.unlabeled_size}
     if given := [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]:
-        raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} has its own sizes")
+        raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} already has its sizes")
     summary = tuples.summary
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
     prior = summary.prior if config.prior is None else config.prior

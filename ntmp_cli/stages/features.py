@@ -52,7 +52,7 @@ BATCH = 256
 def encode_tuples(
     tuples: TuplesArtifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device
 ) -> Artifact[FeaturesSummary]:
-    """The features of a tuples directory, from `folder` if they lie there already."""
+    """The features of a tuples directory, from `folder` if it has them already."""
     settings = {
         "encoder": encoder,
         "weights": file_identity(_weights(encoder, config)),

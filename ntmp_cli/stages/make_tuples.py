@@ -34,7 +34,7 @@ GATHER = 1024
 class _Sample:
     """Tuples and unlabeled instances of every split, and the prior of the unlabeled ones that are trained on."""
 
-    draws: dict[str, TupleSampler]
+    samplers: dict[str, TupleSampler]
     unlabeled: dict[str, NDArray[np.int64]]
     prior: float
 
@@ -67,16 +67,16 @@ def tuples_from_labelled(
     if kept := existing_output(out, plan, if_exists):
         return kept
 
-    parts = split_pool(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
-    unlabeled = _choose_unlabeled(config, parts, positive)
-    draws = _tuple_draws(config, specs, parts, positive)
-    sample = _Sample(draws, unlabeled, prior=float(positive[unlabeled["train"]].mean()))
+    pools = split_pool(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
+    unlabeled = _choose_unlabeled(config, pools, positive)
+    samplers = _tuple_samplers(config, specs, pools, positive)
+    sample = _Sample(samplers, unlabeled, prior=float(positive[unlabeled["train"]].mean()))
     warnings = _foresee(specs, sample)
     for text in warnings:
         log.warning(text)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
-        strata = {split: _write_tuples(staging, split, draw, data, config) for split, draw in draws.items()}
+        strata = {split: _write_tuples(staging, split, sampler, data, config) for split, sampler in samplers.items()}
         for split, indices in unlabeled.items():
             _write_unlabeled(staging, split, indices, data, positive)
         write_instances(staging, TEST_INSTANCES, _pieces(data.x_test), len(data.x_test), scale=data.scale)
@@ -95,25 +95,25 @@ def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
 
 
 def _choose_unlabeled(
-    config: MakeTuplesConfig, parts: PoolSplit, positive: NDArray[np.bool_]
+    config: MakeTuplesConfig, pools: PoolSplit, positive: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.int64]]:
     size = config.unlabeled_size
     chosen = {
-        "train": choose_unlabeled(parts.unlabeled, positive, config.prior, size, stream(config.seed, "unlabeled"))
+        "train": choose_unlabeled(pools.unlabeled, positive, config.prior, size, stream(config.seed, "unlabeled"))
     }
-    if len(parts.unlabeled_heldout):
+    if len(pools.unlabeled_heldout):
         rng = stream(config.seed, "unlabeled-heldout")
-        chosen["heldout"] = choose_unlabeled(parts.unlabeled_heldout, positive, config.prior, None, rng)
+        chosen["heldout"] = choose_unlabeled(pools.unlabeled_heldout, positive, config.prior, None, rng)
     return chosen
 
 
-def _tuple_draws(
-    config: MakeTuplesConfig, specs: Sequence[TupleSpec], parts: PoolSplit, positive: NDArray[np.bool_]
+def _tuple_samplers(
+    config: MakeTuplesConfig, specs: Sequence[TupleSpec], pools: PoolSplit, positive: NDArray[np.bool_]
 ) -> dict[str, TupleSampler]:
     size = config.num_tuples or max(1, round(len(positive) / mean_length(specs)))
-    sizes = {"train": (size, parts.tuples)}
-    if len(parts.tuples_heldout):
-        sizes["heldout"] = (max(1, round(size * config.heldout_share)), parts.tuples_heldout)
+    sizes = {"train": (size, pools.tuples)}
+    if len(pools.tuples_heldout):
+        sizes["heldout"] = (max(1, round(size * config.heldout_share)), pools.tuples_heldout)
     return {
         split: TupleSampler(specs, count, pool, positive, config.count_noise, config.seed, split)
         for split, (count, pool) in sizes.items()
@@ -128,7 +128,7 @@ def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
         return []
     (rate,) = rates
     gap = abs(prior - rate)
-    instances = sample.draws["train"].size * mean_length(specs)
+    instances = sample.samplers["train"].size * mean_length(specs)
     if effective_gap([instances, len(sample.unlabeled["train"])], [rate, prior]) < NO_GAP:
         return [
             f"the unlabeled prior π = {prior:.4g} equals the only tuple rate α = {rate:.4g}: no unbiased risk is "
@@ -143,24 +143,24 @@ def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
 
 
 def _write_tuples(
-    staging: Staging, split: str, draw: TupleSampler, data: LabelledData, config: MakeTuplesConfig
+    staging: Staging, split: str, sampler: TupleSampler, data: LabelledData, config: MakeTuplesConfig
 ) -> Counter[tuple[int, int]]:
     strata: Counter[tuple[int, int]] = Counter()
-    item_bytes = data.x_train[0].nbytes * mean_length(draw.specs)
+    item_bytes = data.x_train[0].nbytes * mean_length(sampler.specs)
     shard_size = config.shard_size or max(1, round(SHARD_BYTES / item_bytes))
     with writing_oracle(staging, f"oracle/{split}-tuples.h5") as oracle:
-        blocks = _instance_blocks(draw, data, oracle, strata)
+        blocks = _instance_blocks(sampler, data, oracle, strata)
         write_tuple_shards(staging, split, blocks, shard_size=shard_size, scale=data.scale)
     return strata
 
 
 def _instance_blocks(
-    draw: TupleSampler, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
+    sampler: TupleSampler, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
 ) -> Iterator[TupleBlock]:
     """Turn sampled indices into instances; write their true labels and count the strata."""
-    for block in draw.blocks():
+    for block in sampler.blocks():
         oracle.append(
-            labels=draw.positive[block.indices],
+            labels=sampler.positive[block.indices],
             true_counts=block.true_counts.astype(np.int32),
             source=block.indices.astype(np.int32),
         )
@@ -215,7 +215,7 @@ def _summary(
             standardised=False,
             resize=config.resize,
         ),
-        tuples=Sizes.of({split: draw.size for split, draw in sample.draws.items()}),
+        tuples=Sizes.of({split: sampler.size for split, sampler in sample.samplers.items()}),
         instances=Sizes.of({split: sum(s.instances for s in rows) for split, rows in table.items()}),
         unlabeled=Sizes.of({split: len(indices) for split, indices in sample.unlabeled.items()}),
         test=len(data.x_test),
@@ -224,7 +224,7 @@ def _summary(
         mean_rate=sum(s.tuples * s.rate for s in table["train"]) / total,
         prior=sample.prior,
         effective_gap=effective_gap(sizes, rates),
-        reuse=Reuse(**sample.draws["train"].reuse()),
+        reuse=Reuse(**sample.samplers["train"].reuse()),
         count_noise=config.count_noise,
         positive_classes=tuple(config.positive or data.positive),
         features=(),

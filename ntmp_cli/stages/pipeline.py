@@ -60,8 +60,8 @@ class Study:
 
     def folders(self) -> list[str]:
         """What is made below OUT."""
-        made = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
-        return [*made, "runs", "evaluation", "report"]
+        stages = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
+        return [*stages, "runs", "evaluation", "report"]
 
 
 def resolve(config: PipelineConfig, where: str) -> Study:

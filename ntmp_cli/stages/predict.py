@@ -173,7 +173,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
     codes, names = tuple_codes(ids)
     tuples = counts_of_tuples(codes, np.concatenate(counts), names, source.place, problems)
     problems.raise_if_any()
-    scores = np.concatenate([own for _, own in held])
+    scores = np.concatenate([block for _, block in held])
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
@@ -183,13 +183,13 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
     if (codes == NONE).any():
         log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
     start = 0
-    for columns, own in held:
-        here = posterior[start : start + len(own)]
-        probabilities = scoring.probabilities(own)
-        best = np.where(np.isnan(here), probabilities, here)
-        more = {"posterior": pa.array(here, from_pandas=True)}
-        yield _table(columns, own, probabilities, (best >= 0.5).astype(np.int8), more)
-        start += len(own)
+    for columns, block in held:
+        given_count = posterior[start : start + len(block)]
+        probabilities = scoring.probabilities(block)
+        best = np.where(np.isnan(given_count), probabilities, given_count)
+        more = {"posterior": pa.array(given_count, from_pandas=True)}
+        yield _table(columns, block, probabilities, (best >= 0.5).astype(np.int8), more)
+        start += len(block)
 
 
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:

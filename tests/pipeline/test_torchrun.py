@@ -106,8 +106,8 @@ def test_every_process_reads_its_own_share_and_all_of_it_is_read_once(tuples: Pa
     whole_steps, whole = RankShares(shares).epoch(1)
     ranks = [RankShares(shares, [rank]).epoch(1) for rank in range(3)]
     assert {steps for steps, _ in ranks} == {whole_steps}
-    for batch, *own in zip(whole, *(batches for _, batches in ranks), strict=True):
-        union = union_of_batches(own)
+    for batch, *per_rank in zip(whole, *(batches for _, batches in ranks), strict=True):
+        union = union_of_batches(per_rank)
         assert torch.equal(batch.x, union.x)
         assert np.array_equal(batch.sizes, union.sizes)
         assert np.array_equal(batch.counts, union.counts)
