@@ -1,4 +1,4 @@
-"""Telling runs apart that a table would otherwise show under one name."""
+"""Labels that distinguish runs which a table would otherwise show under one name."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ from ntmp_cli.evaluation.calibration import (
     COLDEST,
     HOTTEST,
     brier,
-    brier_multiclass,
-    brier_parts,
-    brier_parts_multiclass,
+    brier_decomposition,
     calibration_error,
     equal_mass_calibration_error,
     equal_width_bins,
@@ -68,7 +66,7 @@ def test_a_weight_counts_as_so_many_instances(forecasts: list[tuple[bool, float,
     many = np.repeat(np.arange(len(p)), weights.astype(int))
     for measure in (calibration_error, equal_mass_calibration_error, brier):
         assert measure(labels, p, weights) == pytest.approx(measure(labels[many], p[many]), abs=1e-12)
-    parts = zip(brier_parts(labels, p, weights), brier_parts(labels[many], p[many]), strict=True)
+    parts = zip(brier_decomposition(labels, p, weights), brier_decomposition(labels[many], p[many]), strict=True)
     assert all(one == pytest.approx(other, abs=1e-12) for one, other in parts)
 
 
@@ -92,23 +90,21 @@ def test_brier_and_nll_agree_with_scikit_learn(forecasts: list[tuple[bool, float
     labels, p, weights = arrays(forecasts)
     expected = brier_score_loss(labels, p, sample_weight=weights, pos_label=True)
     assert brier(labels, p, weights) == pytest.approx(expected, abs=1e-12)
-    two = np.stack([1 - p, p], axis=1)
-    assert brier_multiclass(labels.astype(int), two) == pytest.approx(2 * brier(labels, p), abs=1e-12)
     inside = np.clip(p, 0.001, 0.999)
     expected = log_loss(labels, inside, sample_weight=weights, labels=[False, True])
     assert label_nll(labels, logit(inside), weights) == pytest.approx(expected, rel=1e-9)
 
 
 @given(FORECASTS)
-def test_the_parts_of_brier_add_up(forecasts: list[tuple[bool, float, int]]) -> None:
+def test_the_terms_of_the_brier_decomposition_add_up(forecasts: list[tuple[bool, float, int]]) -> None:
     labels, p, _ = arrays(forecasts)
-    reliability, resolution, uncertainty, within = brier_parts(labels, p)
+    reliability, resolution, uncertainty, within = brier_decomposition(labels, p)
     assert reliability - resolution + uncertainty + within == pytest.approx(brier(labels, p), abs=1e-12)
     assert min(reliability, resolution) >= 0
     assert 0 <= uncertainty <= 0.25
-    # Murphy's three parts are all there is when a bin holds one forecast.
+    # Murphy's three terms suffice when a bin holds one forecast.
     centres = (np.minimum((p * BINS).astype(int), BINS - 1) + 0.5) / BINS
-    assert brier_parts(labels, centres).within == pytest.approx(0, abs=1e-12)
+    assert brier_decomposition(labels, centres).within == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("label", [False, True])
@@ -117,18 +113,7 @@ def test_labels_of_one_class_have_no_uncertainty(label: bool) -> None:
     for instances in range(1, 200):
         labels, p = np.full(instances, label), np.linspace(0, 1, instances)
         for weights in (None, np.linspace(0.1, 0.7, instances)):
-            assert brier_parts(labels, p, weights).uncertainty == 0
-
-
-def test_multiclass_brier_and_its_parts() -> None:
-    rng = np.random.default_rng(0)
-    p = rng.dirichlet(np.ones(4), 200)
-    classes = rng.integers(0, 4, 200)
-    expected = np.mean([sum((p[i, k] - (classes[i] == k)) ** 2 for k in range(4)) for i in range(200)])
-    assert brier_multiclass(classes, p) == pytest.approx(expected)
-    parts = brier_parts_multiclass(classes, p)
-    total = parts.reliability - parts.resolution + parts.uncertainty + parts.within
-    assert total == pytest.approx(expected)
+            assert brier_decomposition(labels, p, weights).uncertainty == 0
 
 
 def test_an_impossible_label_has_no_likelihood_and_a_certain_one_costs_nothing() -> None:

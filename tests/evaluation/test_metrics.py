@@ -154,7 +154,7 @@ def test_a_single_class_leaves_metrics_undefined(label: bool, score: float, unde
 def test_metrics_share_one_sort_and_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
     data = scored([(True, 1.0), (False, 2.0)])
     evaluate_metrics(data, metrics.names())
-    assert data.ranking is data.ranking
+    assert data.threshold_counts is data.threshold_counts
     assert data.confusion is data.confusion
     monkeypatch.setattr(np, "argsort", lambda *_, **__: pytest.fail("sorted again"))
     evaluate_metrics(data, metrics.names())

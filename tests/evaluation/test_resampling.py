@@ -139,5 +139,5 @@ def test_samples_of_all_sizes_come_back_in_their_order() -> None:
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
     values = np.random.default_rng(1).normal(0.0, 1.0, size=(2000, 40))
-    low, high = percentile_interval(values, rng=np.random.default_rng(0), draws=2000)
+    low, high = percentile_interval(values, rng=np.random.default_rng(0), n_resamples=2000)
     assert 0.92 < np.mean((low < 0) & (high > 0)) < 0.96

@@ -15,7 +15,6 @@ from ntmp_cli.evaluation.significance import (
     cliffs_delta,
     holm,
     magnitude,
-    mean_ranks,
     smallest_p,
     wilcoxon,
 )
@@ -103,11 +102,6 @@ def test_the_smallest_p_is_reached_when_all_signs_agree(pairs: int) -> None:
 
 def test_five_seeds_reach_one_sixteenth() -> None:
     assert smallest_p(5) == 0.0625
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
-def test_ranks_are_scipys(values: list[int]) -> None:
-    assert mean_ranks(np.array(values, dtype=float)).tolist() == stats.rankdata(values).tolist()
 
 
 # Holm ----------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from ntmp_cli.learning.loop import (
     Environment,
     EpochRecord,
     Job,
-    Outcome,
     State,
+    TrainingResult,
     make_optimizer,
     schedule,
     score_heldout,
@@ -29,7 +29,7 @@ from ntmp_cli.learning.loop import (
 )
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.tuple_source import HeldoutData, Task
 
 DIM = 2
@@ -107,11 +107,11 @@ def job(
     held = HeldoutData(hx, hsizes, hcounts, hu) if heldout else None
     test = draw(pairs, unlabeled, prior, 2)[3]
     environment = Environment(checkpoints=checkpoints or Memory())
-    return Job(config, method, scorer, PartedData([data]), held, test, environment=environment)
+    return Job(config, method, scorer, RankShares([data]), held, test, environment=environment)
 
 
-def run(work: Job) -> Outcome:
-    outcome = Outcome()
+def run(work: Job) -> TrainingResult:
+    outcome = TrainingResult()
     for _ in train_epochs(work, outcome):
         pass
     return outcome
@@ -358,7 +358,7 @@ def test_a_later_epoch_is_named_when_the_loss_breaks_there() -> None:
         return (risk * float("nan") if calls == 10 else risk), terms
 
     work.method.loss = breaking  # type: ignore[method-assign]
-    outcome = Outcome()
+    outcome = TrainingResult()
     with pytest.raises(NotIdentifiableError, match="the loss became nan in epoch 3"):
         list(train_epochs(work, outcome))
     assert [r.epoch for r in outcome.records] == [1, 2]

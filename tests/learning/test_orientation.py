@@ -113,7 +113,7 @@ class Told(OneProcess):
         self.says = says
         self.said: list[Any] = []
 
-    def agree(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         self.said.append(value)
         return self.says
 

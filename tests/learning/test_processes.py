@@ -21,8 +21,8 @@ from ntmp_cli.errors import NtmpError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_network
-from ntmp_cli.learning.parts import joined
 from ntmp_cli.learning.processes import OneProcess, process_group
+from ntmp_cli.learning.rank_shares import union_of_batches
 from ntmp_cli.tuple_source import Task
 
 SHAPE = (3, 8, 8)
@@ -53,9 +53,9 @@ def gradient(processes: OneProcess, batch: Batch, settings: dict[str, Any]) -> d
     network = method.network(SHAPE) if config.method == "attention-mil" else build_network("resnet20", SHAPE)
     network = network.double().train()
     forward = processes.forward(network)
-    whole, _ = processes.whole(batch, False)
+    whole, _ = processes.all_gather_batch(batch, False)
     scores = forward(batch.x).squeeze(-1)
-    loss, _ = method.loss(processes.gather(scores), method.prepare(whole, 0.1))
+    loss, _ = method.loss(processes.all_gather(scores), method.prepare(whole, 0.1))
     (loss * processes.size).backward()
     found = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
     return {"loss": loss.detach()[None], **found, **dict(network.named_buffers())}
@@ -76,8 +76,8 @@ def compute(rank: int, folder: Path) -> dict[str, Any]:
     before = threads()
     with process_group(torch.device("cpu")) as processes:
         found = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
-        stop = processes.whole(shares()[rank], rank == 1)[1]
-        said = processes.agree(f"I am {rank}")
+        stop = processes.all_gather_batch(shares()[rank], rank == 1)[1]
+        said = processes.broadcast(f"I am {rank}")
     ended = {"threads before": before, "threads after": threads(), "initialised": dist.is_initialized()}
     return {"found": found, "stop": stop, "said": said, **ended}
 
@@ -85,7 +85,7 @@ def compute(rank: int, folder: Path) -> dict[str, Any]:
 def leave(rank: int, folder: Path) -> bool:
     """Whether the other process had done its work when this one left."""
     with process_group(torch.device("cpu")) as processes:
-        processes.agree("begin")
+        processes.broadcast("begin")
         if rank == 0:
             time.sleep(0.5)  # time for the other process to leave too early
             (folder / "last work").touch()
@@ -96,7 +96,7 @@ def fail(rank: int, folder: Path, failing: int) -> str | None:
     """What this process says when one of the two fails while the other is done."""
     try:
         with process_group(torch.device("cpu")) as processes:
-            processes.agree("begin")
+            processes.broadcast("begin")
             if rank == failing:
                 raise UsageError("this rank fails")
     except NtmpError as error:
@@ -156,7 +156,7 @@ def test_a_process_that_is_done_does_not_wait_for_one_that_failed(told: Any) -> 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_gradient_of_two_processes_is_that_of_one(name: str, told: Any) -> None:
-    found, one = told["compute"][0]["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
+    found, one = told["compute"][0]["found"][name], gradient(OneProcess(), union_of_batches(shares()), SETTINGS[name])
     assert found.keys() == one.keys()
     for key, value in one.items():
         assert torch.allclose(found[key].double(), value.double(), rtol=1e-9, atol=1e-12), key

@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 from torch import nn
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.loop import EpochRecord, Outcome, _as_risk, _as_state, _select
+from ntmp_cli.learning.loop import EpochRecord, TrainingResult, _as_risk, _as_state, _select
 from ntmp_cli.learning.method import HeldoutRisk
 
 LOSSES = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(2, 12)), elements=st.integers(0, 6).map(float))
@@ -19,7 +19,7 @@ LOSSES = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(2, 12)), el
 
 def selected(losses: list[HeldoutRisk | None], select: str) -> int:
     config = TrainConfig(prior=0.5, epochs=len(losses), select=select)
-    outcome = Outcome()
+    outcome = TrainingResult()
     for epoch, risk in enumerate(losses, start=1):
         _select(outcome, EpochRecord(epoch, {}, None, 0.0, 0), risk, nn.Linear(1, 1), config)
         assert (outcome.selected_epoch > 0) == bool(outcome.weights)

@@ -118,7 +118,7 @@ class SecondOfTwo(OneProcess):
 
     rank, size = 1, 2
 
-    def own_unlabeled(self, rows: torch.Tensor) -> torch.Tensor:
+    def local_unlabeled(self, rows: torch.Tensor) -> torch.Tensor:
         return rows[OUTSIDE:]
 
 

@@ -111,7 +111,7 @@ def test_targets_of_a_fold_are_those_that_it_came_with(source, monkeypatch):
 
 def test_ranks_in_one_process_are_read_side_by_side(source):
     job = job_of(source, ranks=3)
-    assert len(job.data.parts) == 3
+    assert len(job.data.shares) == 3
     assert train_scorer(Training(TrainConfig(**FAST, ranks=3), source)).outcome.selected_epoch > 0
 
 
@@ -135,7 +135,7 @@ class OtherRank(OneProcess):
 def test_other_ranks_score_nothing(source):
     job = job_of(source, Environment(processes=OtherRank()), ranks=2)
     assert (job.heldout, job.orientation, len(job.test)) == (None, None, 0)
-    assert list(job.data.mine) == [1]
+    assert list(job.data.local_ranks) == [1]
 
 
 def test_a_method_that_is_computed_at_once_is_recorded_as_one_epoch(source):

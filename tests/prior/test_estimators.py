@@ -8,14 +8,14 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, ndtr
 from scipy.stats import binomtest
 
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 from ntmp_cli.prior.likelihood import likeliest_prior
-from ntmp_cli.prior.resampling import Sums
 from ntmp_cli.prior.tails import neyman_pearson, silverman
 
 
 def value(name: str, data: ScoredTuples) -> float:
-    return float(priors.get(name)(Sums(data).sample())[0])
+    return float(priors.get(name)(BinnedSums(data).sample())[0])
 
 
 # --- likelihood -----------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_the_papers_estimator_equals_its_formula_instance_by_instance(simulate, 
     ratio = [ndtr((pool - t) / width(pool)).mean() / ndtr((proxy - t) / width(proxy)).mean() for t in grid]
     assert max(ratio) < 1  # an estimate that is clipped would equal any other one
     # So many bins that every instance has its own: nothing is merged.
-    found = priors.get("paper")(Sums(data, bins=10**6).sample())[0]
+    found = priors.get("paper")(BinnedSums(data, bins=10**6).sample())[0]
     assert found == pytest.approx(max(ratio), rel=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_the_neyman_pearson_bound_equals_brute_force_with_exact_bands(simulate) 
     cuts = np.unique(np.concatenate([data.scores, data.unlabeled]))
     gaps = [((proxy >= t).mean() - (data.unlabeled >= t).mean(), t) for t in cuts]
     gap, cut = max(gaps, key=lambda pair: pair[0])
-    found = neyman_pearson(Sums(data).sample(), 0.95)
+    found = neyman_pearson(BinnedSums(data).sample(), 0.95)
     assert found.value == pytest.approx(gap, abs=1e-12)
     tpr, fpr = (
         binomtest(int((s >= cut).sum()), len(s)).proportion_ci(0.975, method="exact") for s in (proxy, data.unlabeled)
@@ -132,7 +132,7 @@ def test_the_neyman_pearson_bound_equals_brute_force_with_exact_bands(simulate) 
 
 @pytest.mark.parametrize("prior", [0.2, 0.5, 0.8])
 def test_one_minus_the_bound_lies_above_the_prior(simulate, prior) -> None:
-    bound = neyman_pearson(Sums(simulate(5, 2, prior)).sample(), 0.95)
+    bound = neyman_pearson(BinnedSums(simulate(5, 2, prior)).sample(), 0.95)
     assert 1 - bound.low > prior
 
 
@@ -141,7 +141,7 @@ def test_one_minus_the_bound_lies_above_the_prior(simulate, prior) -> None:
 
 def test_bins_change_no_estimate(simulate) -> None:
     data = simulate(5, 2, 0.3)
-    fine, coarse = Sums(data, bins=10**6).sample(), Sums(data).sample()
+    fine, coarse = BinnedSums(data, bins=10**6).sample(), BinnedSums(data).sample()
     for name in priors.names():
         assert priors.get(name)(coarse)[0] == pytest.approx(priors.get(name)(fine)[0], abs=5e-3), name
 
@@ -154,10 +154,10 @@ def test_resamples_scatter_as_literal_resampling_does(simulate) -> None:
     for _ in range(80):
         t, u = rng.integers(200, size=200), rng.integers(400, size=400)
         again = ScoredTuples(tuples[t].reshape(-1), data.sizes, data.counts, data.unlabeled[u])
-        sample = Sums(again).sample()
+        sample = BinnedSums(again).sample()
         for name, into in literal.items():
             into.append(priors.get(name)(sample)[0])
-    drawn = list(Sums(data).resamples(600, rng))
+    drawn = list(BinnedSums(data).resamples(600, rng))
     for name, values in literal.items():
         quick = np.concatenate([priors.get(name)(block) for block in drawn])
         assert quick.std() == pytest.approx(np.std(values), rel=0.35), name
@@ -169,7 +169,7 @@ def test_one_newton_step_finds_the_line_of_a_resample(simulate) -> None:
     rng = np.random.default_rng(0)
     which = rng.integers(1500, size=1500)
     weights = np.bincount(which, minlength=1500).astype(float)
-    sums = Sums(data)
+    sums = BinnedSums(data)
     (line,) = sums._lines(weights[None] @ sums._derivatives)
     again = ScoredTuples(data.scores.reshape(-1, 3)[which].reshape(-1), data.sizes, data.counts, data.unlabeled)
     moved = np.abs(line - np.array(data.line[:2]))
@@ -179,7 +179,7 @@ def test_one_newton_step_finds_the_line_of_a_resample(simulate) -> None:
 
 def test_constant_scores_leave_every_estimator_standing() -> None:
     data = ScoredTuples(np.zeros(90), np.full(30, 3), np.full(30, 1), np.zeros(50))
-    sample = Sums(data).sample()
+    sample = BinnedSums(data).sample()
     assert sample.unlabeled.shape == (1, 1)
     for name in priors.names():
         assert priors.get(name)(sample).shape == (1,)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from some_rows import comparison
+from summary_rows import comparison
 
 from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.reporting.comparison_table import comparison_table, conclude

@@ -164,7 +164,7 @@ def test_bins_of_seeds_are_pooled_by_mass() -> None:
 def test_importing_the_rooms_loads_nothing_heavy() -> None:
     code = (
         "import sys, ntmp_cli.evaluation.metrics, ntmp_cli.evaluation.summary, ntmp_cli.reporting.figures, "
-        "ntmp_cli.reporting.tables\n"
+        "ntmp_cli.reporting.results_table\n"
         "sys.exit(' '.join({'torch', 'matplotlib', 'rich', 'sklearn', 'scipy'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.commands.result_views import overview_view
 from ntmp_cli.evaluation.summary import SummaryRow

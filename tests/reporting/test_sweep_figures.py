@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from ntmp_cli.reporting.sweep_figures import CRITICAL, WINDOW, Line, Mark, Panel, grid_figure, sweep_figure
+from ntmp_cli.reporting.sweep_figures import CRITICAL, WINDOW, Mark, Panel, Series, grid_figure, sweep_figure
 
-LINE = Line("ure", [-0.1, 0.0, 0.1], [0.8, None, 0.9], [0.7, None, 0.8], [0.9, None, 1.0])
+LINE = Series("ure", [-0.1, 0.0, 0.1], [0.8, None, 0.9], [0.7, None, 0.8], [0.9, None, 1.0])
 
 
 def drawn(*panels: Panel) -> str:

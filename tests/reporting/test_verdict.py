@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from some_rows import comparison, group
+from summary_rows import comparison, group
 
 from ntmp_cli.evaluation.comparisons import compare
 from ntmp_cli.evaluation.summary import Row, summarise

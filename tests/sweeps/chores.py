@@ -1,4 +1,4 @@
-"""What the workers of the engine tests are asked to do."""
+"""Functions that the workers of the engine tests call."""
 
 from __future__ import annotations
 

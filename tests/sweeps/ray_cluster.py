@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on 127.0.0.1, in a process of its own: prints its address, ends with its input."""
+"""A Ray cluster of two nodes on 127.0.0.1, in a separate process: prints its address, ends with its input."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ntmp_cli.sweeps.calls import Call, Outcome, perform
+from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
 from ntmp_cli.sweeps.engine import Resources, engines, usable_cores
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def noting(folder: Path, number: int, threads: int = 1) -> list[Call]:
     return [call(folder, f"c{i}", "note", threads, file=str(folder / f"c{i}.done")) for i in range(number)]
 
 
-def all_of(calls: list[Call], jobs: int, threads: int = 1) -> list[Outcome]:
+def all_of(calls: list[Call], jobs: int, threads: int = 1) -> list[CallOutcome]:
     with closing(local(calls, Resources(jobs, threads))) as outcomes:
         return [outcome for outcome in outcomes if outcome is not None]
 
@@ -65,8 +65,8 @@ def test_a_call_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
 
 def test_a_failed_call_says_why_and_its_log_says_where(tmp_path):
     outcomes = {o.name: o for o in all_of([call(tmp_path, "r", "refuse"), call(tmp_path, "s", "stumble")], 1)}
-    assert outcomes["r"] == Outcome("r", "no answer exists", 4)
-    assert outcomes["s"] == Outcome("s", "ZeroDivisionError: a bug", 1)
+    assert outcomes["r"] == CallOutcome("r", "no answer exists", 4)
+    assert outcomes["s"] == CallOutcome("s", "ZeroDivisionError: a bug", 1)
     assert "Ask something else." in (tmp_path / "r.log").read_text()
     log = (tmp_path / "s.log").read_text()
     assert "Traceback" in log
@@ -155,6 +155,6 @@ def test_a_log_that_does_not_fit_on_the_disk_does_not_change_how_a_call_ended(tm
         refused = perform(call(tmp_path, "refused", "refuse"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert fine == Outcome("fine")
-    assert refused == Outcome("refused", "no answer exists", 4)
+    assert fine == CallOutcome("fine")
+    assert refused == CallOutcome("refused", "no answer exists", 4)
     assert (tmp_path / "fine.log").read_bytes() == b""

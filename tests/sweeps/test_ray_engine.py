@@ -55,8 +55,8 @@ def others_than(victim: int, logs: Path) -> set[int]:
 def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
-        for part in ("cells", "tuples", "results")
-        for path in sorted((folder / part).rglob("*"))
+        for name in ("cells", "tuples", "results")
+        for path in sorted((folder / name).rglob("*"))
         if path.is_file() and path.name != "timing.jsonl"
     }
 
@@ -68,7 +68,7 @@ def test_a_killed_worker_costs_nothing_and_the_bytes_are_those_of_the_local_engi
         [*command, "--out", str(on_ray)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as sweep:
         victim = waiting_training.process(sweep)
-        while others_than(victim, on_ray / "logs") == set():  # its node is busy: the other node takes part
+        while others_than(victim, on_ray / "logs") == set():  # its node is busy: the other node trains too
             assert sweep.poll() is None, sweep.communicate()
             time.sleep(0.01)
         os.kill(victim, signal.SIGKILL)

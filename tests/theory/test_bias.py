@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from design_strategies import PRIORS, designs, fitted_class_means
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from some_designs import PRIORS, designs, fitted_class_means
 
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.theory.bias import (
@@ -20,7 +20,7 @@ from ntmp_cli.theory.bias import (
     shifted_bias,
     sub_gaussian_reach,
 )
-from ntmp_cli.theory.counts import recorded_strata
+from ntmp_cli.theory.recorded_counts import recorded_strata
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
 ERRORS = st.floats(-0.2, 0.2)

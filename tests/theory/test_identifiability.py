@@ -6,9 +6,9 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from design_strategies import designs
 from hypothesis import assume, given, settings
 from numpy.typing import NDArray
-from some_designs import designs
 
 from ntmp_cli.theory.identifiability import (
     class_names,

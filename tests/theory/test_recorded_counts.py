@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from design_strategies import strata
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some_designs import strata
 
-from ntmp_cli.theory.counts import recorded_strata, true_strata
+from ntmp_cli.theory.recorded_counts import recorded_strata, true_strata
 from ntmp_cli.theory.strata import Stratum
 
 

@@ -7,10 +7,10 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from design_strategies import designs, fitted_class_means
 from hypothesis import assume, given, settings
 from numpy.typing import NDArray
 from scipy.special import expit
-from some_designs import designs, fitted_class_means
 
 from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory.strata import Design, Stratum

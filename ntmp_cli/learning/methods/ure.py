@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.dealing import Dealing, share_below
+from ntmp_cli.learning.batch_assignment import BatchAssignment, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.settings import MethodSettings
@@ -109,8 +109,8 @@ class Ure(GradientMethod):
         wanted: dict[str, Targets] = {"resample": "discriminant", "reweight": "weights"}
         return wanted.get(self.risk.margin_policy, "none")
 
-    def dealing(self) -> Dealing | None:
-        return Dealing(self.prior, self._below) if self.risk.margin_policy == "resample" else None
+    def batch_assignment(self) -> BatchAssignment | None:
+        return BatchAssignment(self.prior, self._below) if self.risk.margin_policy == "resample" else None
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
         risk, coefficients = self.risk, self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
