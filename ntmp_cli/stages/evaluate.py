@@ -48,7 +48,7 @@ from ntmp_cli.evaluation.calibration import (
     equal_width_bins,
     temperature_by_labels,
 )
-from ntmp_cli.evaluation.comparisons import compare
+from ntmp_cli.evaluation.comparisons import compare, variants
 from ntmp_cli.evaluation.metrics import (
     Scored,
     Temperatures,
@@ -59,7 +59,6 @@ from ntmp_cli.evaluation.metrics import (
 )
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
-from ntmp_cli.evaluation.variants import variants
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.stages.temperature import counts_temperature
 
