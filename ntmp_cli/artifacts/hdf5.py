@@ -1,4 +1,4 @@
-"""The only place that opens HDF5 files: typed, versioned, and without links that lead elsewhere."""
+"""The only module that opens HDF5 files: typed, versioned, and without links to other files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Writer:
     _sink: Sink
 
     def put(self, name: str, values: NDArray[Any]) -> None:
-        """A whole data set."""
+        """Write a complete data set."""
         self._file[name] = values
         self._sink.check()
 

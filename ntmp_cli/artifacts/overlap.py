@@ -10,7 +10,7 @@ from ntmp_cli.errors import UsageError
 
 
 def refuse_overlap(out: Path, inputs: Iterable[Path], folders: Sequence[str] = (".",)) -> None:
-    """Refuse an output that shares files with an input, wherever links lead.
+    """Refuse an output that shares files with an input, also through links.
 
     A command that only makes `folders` below `out` may have its inputs beside them.
     """

@@ -1,6 +1,6 @@
 """What a manifest says about its artefact: one model per kind, checked whenever a directory is opened.
 
-Values are finite and in range, agree with each other, and agree with the files that the manifest lists. A stage builds
+Values are finite, in range, and consistent with each other and with the files that the manifest lists. A stage builds
 the model, and the next stage reads its attributes. Every key is always written, but for fields that have a default.
 """
 

@@ -37,7 +37,7 @@ class Summary(Record):
     kind: ClassVar[str]
 
     def misfits(self, files: Files) -> Iterator[str]:
-        """What does not agree with the files that the manifest lists, field by field."""
+        """Fields that contradict the files that the manifest lists, one message each."""
         yield from ()
 
 

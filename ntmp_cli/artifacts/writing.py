@@ -71,7 +71,7 @@ def made_parents(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # somebody else may use them by now
+        with suppress(OSError):  # another process may use them by now
             for parent in missing:
                 parent.rmdir()
         raise

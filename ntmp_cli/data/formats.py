@@ -39,9 +39,7 @@ def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: no such file", hint="Check the path; a relative one starts at the current directory."
-        ) from None
+        raise no_such_file(path) from None
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror})", hint=f"Pass the path of a readable {kind}."
@@ -50,10 +48,15 @@ def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: needs more memory than is available", hint=GET_AGAIN) from None
     # Decoders raise whatever they please on damaged bytes: zlib.error, struct.error, KeyError, ...
     except Exception as error:
-        raise DataError(f"{path}: not a readable {kind} ({_reason(error)})", hint=GET_AGAIN) from error
+        raise DataError(f"{path}: not a readable {kind} ({first_line(error)})", hint=GET_AGAIN) from error
 
 
-def _reason(error: Exception) -> str:
+def no_such_file(path: Path) -> DataError:
+    return DataError(f"{path}: no such file", hint="Check the path; a relative one starts at the current directory.")
+
+
+def first_line(error: Exception) -> str:
+    """What a library says about an error, in one line."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]
 
 

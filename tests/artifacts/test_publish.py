@@ -119,8 +119,8 @@ DESIGN = DesignSummary(source="x", unbiased_risk=True, count_likelihood=True, ga
 @pytest.mark.parametrize(
     ("summary", "message"),
     [
-        (None, "a stage of kind 'report' must say its summary"),
-        (DESIGN, "a stage of kind 'report' must say its summary"),
+        (None, "a stage of kind 'report' must set its summary"),
+        (DESIGN, "a stage of kind 'report' must set its summary"),
         (ReportSummary(files=("b.txt",)), "files: differ from the files that the manifest lists"),
     ],
 )

@@ -230,7 +230,7 @@ def load(known: ImageSet, request: SourceRequest) -> LabelledData:
     if owner != known.name:
         raise DataError(
             f"{location.shown}: these are the files of {owner}, not of {known.name}",
-            hint=f"Ask for {owner}, or pass --data-root with the folder that holds {known.name}.",
+            hint=f"Choose {owner}, or pass --data-root with the folder that holds {known.name}.",
         )
     return LabelledData(
         name=known.name,
@@ -309,7 +309,7 @@ def labels(known: ImageSet, where: Path, x: NDArray[Any], y: NDArray[Any]) -> La
 
 
 def size_notes(known: ImageSet, sizes: tuple[int, int]) -> tuple[str, ...]:
-    """A subset is fine to work with, but results on it must not pass for results on the whole."""
+    """A subset is fine to work with, but results on it must not be mistaken for results on the full set."""
     if sizes == known.sizes:
         return ()
     return (

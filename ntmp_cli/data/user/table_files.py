@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError, UsageError
 
@@ -200,19 +201,17 @@ class CsvTable(TableFile):
         try:
             stream = pa.input_stream(str(self.path), compression="detect")
         except FileNotFoundError:
-            raise DataError(
-                f"{self.path}: no such file", hint="Check the path; a relative one starts at the current directory."
-            ) from None
+            raise no_such_file(self.path) from None
         except OSError as error:
-            raise DataError(f"{self.path}: cannot be read ({_first_line(error)})", hint="Check the path.") from None
+            raise DataError(f"{self.path}: cannot be read ({first_line(error)})", hint="Check the path.") from None
         try:
             with stream:
                 yield stream
         except OSError as error:
-            raise DataError(f"{self.path}: damaged ({_first_line(error)})", hint="Write it again.") from None
+            raise DataError(f"{self.path}: damaged ({first_line(error)})", hint="Write it again.") from None
 
     def _unreadable(self, error: Exception) -> DataError:
-        reason = _first_line(error)
+        reason = first_line(error)
         if "UTF8" in reason or isinstance(error, UnicodeDecodeError):
             return DataError(f"{self.where}: not UTF-8 text", hint="Save the table as CSV in UTF-8.")
         return DataError(
@@ -281,7 +280,7 @@ class ParquetTable(TableFile):
                 for batch in file.iter_batches(batch_size=rows, columns=list(wanted)):
                     yield _converted(batch.select(list(wanted)), wanted)
             except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{self.where}: damaged ({_first_line(error)})", hint="Write it again.") from None
+                raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
 
     def sample(self, name: str) -> list[str | None]:
         first = next(iter(self.batches({name: "text"}, Problems())), None)
@@ -292,12 +291,10 @@ class ParquetTable(TableFile):
         try:
             file = pq.ParquetFile(self.path)
         except FileNotFoundError:
-            raise DataError(
-                f"{self.path}: no such file", hint="Check the path; a relative one starts at the current directory."
-            ) from None
+            raise no_such_file(self.path) from None
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
-                f"{self.path}: not a readable Parquet file ({_first_line(error)})", hint="Write it again."
+                f"{self.path}: not a readable Parquet file ({first_line(error)})", hint="Write it again."
             ) from None
         with file:
             yield file
@@ -323,9 +320,9 @@ def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
 def as_text(column: Any) -> Any:
     """A column as text: whole numbers without a point, empty text as missing."""
     if pa.types.is_floating(column.type):
-        whole = pc.all(pc.equal(column, pc.round(column))).as_py()
+        is_whole = pc.all(pc.equal(column, pc.round(column))).as_py()
         column = pc.if_else(pc.is_nan(column), None, column)
-        column = pc.cast(column, pa.int64()) if whole is not False else column
+        column = pc.cast(column, pa.int64()) if is_whole is not False else column
     text = pc.cast(column, pa.string())
     return pc.if_else(pc.equal(text, ""), None, text)
 
@@ -338,7 +335,3 @@ def reads_as(text: str, kind: Kind) -> bool:
     except ValueError:
         return False
     return "_" not in text  # which Python accepts, and other programs do not
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

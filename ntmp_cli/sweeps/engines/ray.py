@@ -77,7 +77,7 @@ def _prepare(address: str | None) -> None:
         outer = _outer_address() if inside else host
         reached = _answers(outer, int(port))
         if not reached and not (inside and _answers("127.0.0.1", int(port))):
-            raise _no_cluster(str(address), "nobody answers")
+            raise _no_cluster(str(address), "nothing answers")
         inside = inside and not reached
     if address is None or inside:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"

@@ -25,11 +25,11 @@ def die(file: str, times: int) -> None:
 
 
 def refuse() -> None:
-    raise NotIdentifiableError("no answer exists", hint="Ask something else.")
+    raise NotIdentifiableError("no answer exists", hint="Change the design.")
 
 
-def stumble() -> None:
-    print("said before the fall")  # noqa: T201
+def fail() -> None:
+    print("printed before the error")  # noqa: T201
     raise ZeroDivisionError("a bug\nof several lines")
 
 

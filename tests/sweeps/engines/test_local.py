@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 local = engines.get("local")
 
 
-def call(folder: Path, name: str, chore: str, threads: int = 1, **arguments: object) -> Call:
-    return Call(name, f"chores:{chore}", arguments, str(folder / f"{name}.log"), threads)
+def call(folder: Path, name: str, function: str, threads: int = 1, **arguments: object) -> Call:
+    return Call(name, f"worker_functions:{function}", arguments, str(folder / f"{name}.log"), threads)
 
 
 def noting(folder: Path, number: int, threads: int = 1) -> list[Call]:
@@ -64,17 +64,17 @@ def test_a_call_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
 
 
 def test_a_failed_call_says_why_and_its_log_says_where(tmp_path):
-    outcomes = {o.name: o for o in all_of([call(tmp_path, "r", "refuse"), call(tmp_path, "s", "stumble")], 1)}
+    outcomes = {o.name: o for o in all_of([call(tmp_path, "r", "refuse"), call(tmp_path, "s", "fail")], 1)}
     assert outcomes["r"] == CallOutcome("r", "no answer exists", 4)
     assert outcomes["s"] == CallOutcome("s", "ZeroDivisionError: a bug", 1)
-    assert "Ask something else." in (tmp_path / "r.log").read_text()
+    assert "Change the design." in (tmp_path / "r.log").read_text()
     log = (tmp_path / "s.log").read_text()
     assert "Traceback" in log
-    assert "said before the fall" in log
+    assert "printed before the error" in log
 
 
 def test_a_function_that_does_not_exist_is_a_failure_of_its_call(tmp_path):
-    lost = Call("lost", "chores:nothing", {}, str(tmp_path / "lost.log"), 1)
+    lost = Call("lost", "worker_functions:nothing", {}, str(tmp_path / "lost.log"), 1)
     assert "AttributeError" in str(perform(lost).error)
 
 
@@ -117,7 +117,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from ntmp_cli.sweeps.calls import Call
 from ntmp_cli.sweeps.engine import Resources, engines
-call = Call("wait", "chores:wait", {"file": sys.argv[2], "seconds": 600}, sys.argv[2] + ".log", 1)
+call = Call("wait", "worker_functions:wait", {"file": sys.argv[2], "seconds": 600}, sys.argv[2] + ".log", 1)
 list(engines.get("local")([call], Resources(1)))
 """
 
