@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -36,6 +36,24 @@ def method_variant_of(row: RowLabels | Comparison) -> MethodVariant:
 
 def reference_variant_of(comparison: Comparison) -> MethodVariant:
     return MethodVariant(comparison["reference"], comparison["reference_variant"])
+
+
+def variants(settings: Sequence[Mapping[str, Any]], cells: Sequence[Hashable]) -> list[str]:
+    """For each run, the settings in which runs of the same cell differ, e.g. `epochs=10,model=linear`."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index, cell in enumerate(cells):
+        members[cell].append(index)
+    names = [""] * len(settings)
+    for indices in members.values():
+        keys = sorted({key for i in indices for key in settings[i]})
+        differing = [key for key in keys if len({repr(settings[i].get(key)) for i in indices}) > 1]
+        for i in indices:
+            names[i] = ",".join(f"{key}={_short(settings[i].get(key))}" for key in differing)
+    return names
+
+
+def _short(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class Comparison(TypedDict):

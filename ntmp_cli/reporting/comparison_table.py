@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ntmp_cli.evaluation.comparisons import Comparison, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
+from ntmp_cli.reporting.formatting import ABSENT, in_percent, signed, statistics_cells
 from ntmp_cli.reporting.rendering import Column, Table, TableCell
-from ntmp_cli.reporting.results_table import ABSENT, in_percent, signed, statistics_cells
 from ntmp_cli.reporting.words import LEVEL, tested_words, winner_of
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
+from ntmp_cli.reporting.formatting import in_percent, metric_header, metric_number
 from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
-from ntmp_cli.reporting.results_table import in_percent, metric_header, metric_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.formatting import best_rows, in_percent, metric_cell, setting_words
 from ntmp_cli.reporting.rendering import Column, Table, TableCell
-from ntmp_cli.reporting.results_table import best_rows, in_percent, metric_cell, setting_words
 
 
 def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str) -> Table:

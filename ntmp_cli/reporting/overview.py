@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ntmp_cli.evaluation.comparisons import method_variant_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
-from ntmp_cli.reporting.rendering import Column, Table, TableCell
-from ntmp_cli.reporting.results_table import (
+from ntmp_cli.reporting.formatting import (
     ABSENT,
     UNDEFINED,
     best_rows,
@@ -16,6 +15,7 @@ from ntmp_cli.reporting.results_table import (
     metric_header,
     metric_number,
 )
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 from ntmp_cli.reporting.verdict import rank
 
 DEFAULT_METRICS = ("accuracy", "auroc", "ap")

@@ -14,8 +14,8 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.formatting import in_percent, metric_cell, metric_number, signed
 from ntmp_cli.reporting.rendering import Column, Table, TableCell
-from ntmp_cli.reporting.results_table import in_percent, metric_cell, metric_number, signed
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
-from ntmp_cli.reporting.results_table import in_percent, metric_number
+from ntmp_cli.reporting.formatting import in_percent, metric_number
 from ntmp_cli.reporting.words import LEVEL, p_word, winner_of
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -17,7 +17,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 def verdict(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Comparison]) -> str:
     """Name the leader by `metric`, and claim no more than the comparisons support.
 
-    A method that sees the labels never leads, see `upper_bound`. "Cannot prove" means that no result of so few pairs
+    A method that sees the labels is never named, see `upper_bound`. "Cannot prove" means that no result of so few pairs
     has a corrected p below .05.
     """
     if facts_of(metric).descriptive:

@@ -8,7 +8,7 @@ from typing import Any
 from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.results_table import best_rows, in_percent, metric_number, pairs_word, signed
+from ntmp_cli.reporting.formatting import best_rows, in_percent, metric_number, pairs_word, signed
 
 LEVEL = 0.05
 

@@ -46,7 +46,7 @@ from ntmp_cli.evaluation.calibration import (
     equal_width_bins,
     temperature_by_labels,
 )
-from ntmp_cli.evaluation.comparisons import compare
+from ntmp_cli.evaluation.comparisons import compare, variants
 from ntmp_cli.evaluation.metrics import (
     Scored,
     Temperatures,
@@ -58,7 +58,6 @@ from ntmp_cli.evaluation.metrics import (
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.temperature import counts_temperature
-from ntmp_cli.evaluation.variants import variants
 from ntmp_cli.plugins import plugin_settings
 
 

@@ -17,8 +17,8 @@ def moments(data: ScoredTuples) -> float:
     return float(priors.get("moments")(BinnedSums(data).sample())[0])
 
 
-def of_pairs(pairs: list[tuple[int, int]], each: int) -> Sizes:
-    n, m = (np.repeat(column, each) for column in zip(*pairs, strict=True))
+def of_pairs(pairs: list[tuple[int, int]], scores: int) -> Sizes:
+    n, m = (np.repeat(column, scores) for column in zip(*pairs, strict=True))
     return n, m
 
 

@@ -38,7 +38,7 @@ def test_every_addition_that_is_offered_reaches_the_margin(design: Design, margi
     assert [s.instances for s in offered] == sorted(s.instances for s in offered)
     for s in offered:
         assert design.with_added(s).stratified().gap >= margin * (1 - 1e-12)
-        assert s.n in {own.n for own in design.strata}
+        assert s.n in {stratum.n for stratum in design.strata}
 
 
 def test_mixed_tuples_are_offered_beside_those_of_one_class() -> None:
