@@ -98,8 +98,8 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "unreachable prior": (
         making("--prior", 0.9, "--unlabeled-size", 600),
         2,
-        "error: prior 0.9 cannot be reached: 600 unlabeled instances need 540 positives and 60 negatives, the part "
-        "they are drawn from has 311 and 336\n",
+        "error: prior 0.9 cannot be reached: 600 unlabeled instances need 540 positives and 60 negatives, "
+        "but only 311 and 336 are available\n",
     ),
     "spec not understood": (making("--tuple", "3/1"), 2, "error: tuple spec '3/1': not understood\n"),
     "spec with an empty range": (making("--tuple", "5:3-1"), 2, "tuple spec '5:3-1': counts 3 to 1 are empty"),
