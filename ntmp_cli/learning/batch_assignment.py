@@ -1,4 +1,4 @@
-"""Which tuples and which unlabeled instances are in a batch together, under the margin policy `resample`.
+"""Which tuples and which unlabeled instances a batch gets under the margin policy `resample`.
 
 Left to chance, a batch may have a mean rate near π although the data have not, and a share of positives in U that is
 not π. The assignment keeps both near where they should be, and visits everything once an epoch all the same:

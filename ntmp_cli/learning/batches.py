@@ -160,8 +160,8 @@ class TrainingData(ChunkGroup):
     def windows(self) -> int:
         """In how many windows an epoch is visited: 1 when the data fit."""
         total = (self.tuples * self.mean_size + self.unlabeled) * self.instance_bytes
-        wanted = int(np.ceil(total / self.budget_bytes))
-        return max(1, min(wanted, len(self.tuple_chunks), len(self.unlabeled_chunks)))
+        needed = int(np.ceil(total / self.budget_bytes))
+        return max(1, min(needed, len(self.tuple_chunks), len(self.unlabeled_chunks)))
 
     def epoch(self, epoch: int, skip: int = 0) -> tuple[int, Iterator[Batch]]:
         """Number of steps of an epoch, and its batches from step `skip` on."""
@@ -186,8 +186,8 @@ class TrainingData(ChunkGroup):
         return (self.share,) if self.share else ()
 
     def _steps(self, group: ChunkGroup) -> int:
-        wanted = int(np.ceil((group.tuples * self.mean_size + group.unlabeled) / self.batch_size))
-        return max(1, min(wanted, group.tuples, group.unlabeled))
+        steps = int(np.ceil((group.tuples * self.mean_size + group.unlabeled) / self.batch_size))
+        return max(1, min(steps, group.tuples, group.unlabeled))
 
     def visit(self, groups: Sequence[ChunkGroup], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
         """The batches of the windows, each cut into so many steps."""

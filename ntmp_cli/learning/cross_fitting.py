@@ -164,7 +164,7 @@ def _closed_form(source: TupleSource, data: TrainingData) -> Score:
         discriminant = fit(moments, usable_rate(source.task.rate))
     except (ZeroDivisionError, ValueError) as error:
         raise NotIdentifiableError(
-            f"no class means can be told from these tuples: {error}",
+            f"these tuples do not identify the class means: {error}",
             hint="Use tuples with more than one member, or of several rates.",
         ) from None
     return lambda raw: discriminant.scores(scorer.inputs(torch.from_numpy(raw)).flatten(1).numpy())

@@ -77,7 +77,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a training runs and who displays it; nothing here changes what is learned."""
+    """Where a training runs and what displays its progress; nothing here changes what is learned."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
@@ -195,7 +195,7 @@ def _on_device(x: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def _seeded_dropout(model: nn.Module, *purpose: int) -> Iterator[None]:
-    """Dropout and its like draw from the seed and the step, so that a run can be repeated and resumed."""
+    """Dropout is sampled from the seed and the step, so that a run can be repeated and resumed."""
     if not any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules()):
         yield
         return
@@ -374,9 +374,9 @@ def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position
 
 def _stepped_once(model: Scorer, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimiser of a copy after one step, which has all the buffers that a saved one can have."""
-    twin = copy.deepcopy(model)
-    optimizer = make_optimizer(twin, config)
-    for parameter in twin.parameters():
+    clone = copy.deepcopy(model)
+    optimizer = make_optimizer(clone, config)
+    for parameter in clone.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

@@ -72,7 +72,7 @@ class Method(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Settings are given flat, side by side with those of every training.
+        # The command line and Python take all settings of a training at one level.
         if shared := sorted(cls.settings.model_fields.keys() & TrainConfig.model_fields.keys()):
             raise TypeError(f"{cls.settings.__name__}: every training has the settings {', '.join(shared)} already")
 
@@ -95,7 +95,7 @@ class Method(ABC):
         """What the network is called in a run's summary."""
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
-        """What epochs are compared by; None where there is nothing."""
+        """What epochs are compared by; None if the method has none."""
         return None
 
 

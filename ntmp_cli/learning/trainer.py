@@ -85,17 +85,17 @@ def assemble(method: GradientMethod, training: Training) -> Job:
 
 
 def _targets(method: GradientMethod, training: Training) -> InstanceTargets | None:
-    wanted = method.targets()
-    if wanted == "labels":
+    targets = method.targets()
+    if targets == "labels":
         if training.true_labels is None or not method.is_oracle:
             raise UsageError(
                 f"method {training.config.method} learns from true labels, which these data do not have",
                 hint="It is an upper bound for simulated tuples; use the method count on real ones.",
             )
         return training.true_labels(method)
-    if wanted == "weights":
+    if targets == "weights":
         return prior_weights(training.config, training.source)
-    return discriminant_targets(training.config, training.source) if wanted == "discriminant" else None
+    return discriminant_targets(training.config, training.source) if targets == "discriminant" else None
 
 
 def _scorer(method: Method, training: Training, data: Sequence[TrainingData]) -> Scorer:
@@ -114,7 +114,7 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     data = training.data or training_shares(source, config)
     scorer = _scorer(method, training, data)
     fit = method.fit(fit_data(data[0], scorer))
-    scorer.set_line(fit.weight, fit.bias)
+    scorer.set_linear(fit.weight, fit.bias)
     heldout, test = source.heldout(), source.test_instances()
     risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}

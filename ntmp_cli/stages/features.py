@@ -39,7 +39,7 @@ from ntmp_cli.artifacts.shards import (
 from ntmp_cli.artifacts.summaries import FeaturesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.encoders import Encoder, build_encoder
+from ntmp_cli.learning.encoders import Encoder, EncoderRequest, build_encoder
 from ntmp_cli.plugins import plugin_settings
 
 log = logging.getLogger(__name__)
@@ -77,11 +77,13 @@ def _compute(
     shape, scale = tuples.summary.instance.shape, tuples.summary.instance.scale
     network = build_encoder(
         encoder,
-        shape,
-        seed=ENCODER_SEED,
-        weights=_weights(encoder, config),
-        pieces=lambda: (torch.from_numpy(x).float() / scale for x in _training_instances(tuples)),
-        clip_model=config.clip_model,
+        EncoderRequest(
+            shape,
+            seed=ENCODER_SEED,
+            weights=_weights(encoder, config),
+            pieces=lambda: (torch.from_numpy(x).float() / scale for x in _training_instances(tuples)),
+            clip_model=config.clip_model,
+        ),
     ).to(device)
     log.info("features of %s by %s are computed once and kept in %s", tuples.path, encoder, out)
     with publishing(out, plan, if_exists="refresh") as staging:

@@ -86,7 +86,7 @@ def test_resnet20_refuses_vectors() -> None:
     with pytest.raises(UsageError) as error:
         scorer("resnet20", VECTOR)
     assert error.value.message == "model resnet20 needs images, but an instance has shape (5,)"
-    assert error.value.hint == "Use --model mlp."
+    assert error.value.hint == "Use the model mlp."
 
 
 def test_an_unknown_model_is_refused_with_a_suggestion() -> None:

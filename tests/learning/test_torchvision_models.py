@@ -130,7 +130,7 @@ def test_other_shapes_than_images_are_refused(shape: tuple[int, ...]) -> None:
     assert error.value.message == (
         f"torchvision:resnet18 needs images with 1 or 3 channels, but an instance has shape {shape}"
     )
-    assert error.value.hint == "Use --model mlp."
+    assert error.value.hint == "Use the model mlp."
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vit_b_32", "inception_v3"])
@@ -138,7 +138,7 @@ def test_images_that_are_too_small_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
         torchvision_network(name, GREY)
     assert error.value.message == f"torchvision:{name} cannot take images of 28×28 pixels"
-    assert error.value.hint == "Resize them with `ntmp make-tuples --resize 224`, or choose another model."
+    assert error.value.hint == "Resize them to 224 pixels a side, or choose another model."
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_instances_that_are_all_equal_are_refused() -> None:
     sizes, counts, ones = np.full(20, 3), np.full(20, 1), np.ones((60, 4), dtype=np.float32)
     data = FitData(lambda: iter([(ones, sizes, counts)]), lambda: iter([ones[:30]]))
     method = methods.get("discriminant")(TrainConfig(method="discriminant", prior=0.6), Task([(3, 1, 20)], 30))
-    with pytest.raises(NotIdentifiableError, match="no class means can be told from these tuples: ") as error:
+    with pytest.raises(NotIdentifiableError, match="these tuples do not identify the class means: ") as error:
         method.fit(data)
     assert error.value.exit_code == 4
 
