@@ -11,7 +11,7 @@ THREADS ?= 1
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-random test-order check bench docs clean
+.PHONY: demo test test-slow test-random test-order check coverage bench docs clean
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ test-random: $(DEV)  ## Hypothesis with new examples; `make test` repeats the sa
 test-order: $(DEV)  ## the tests of `make test` in another order
 	$(PYTEST) -n 2 --dist loadfile -m "not slow" --random-order-bucket=global --random-order-seed=$(SEED)
 
+coverage: $(DEV)  ## share of the lines that `make test` runs, subprocesses included
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" --cov --cov-report=term:skip-covered
+
 check: $(DEV)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,8 +48,9 @@ check: $(DEV)  ## style and types
 bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 	$(BIN)/python -m benchmarks
 
-docs: $(PACKAGE)  ## write the command reference from --help
+docs: $(PACKAGE)  ## write the command reference from --help, and the README's outputs from real runs
 	$(BIN)/python docs/write_commands.py
+	$(BIN)/python docs/write_readme.py
 
 clean:
 	rm -rf $(VENV) work build *.egg-info

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -15,8 +16,10 @@ from benchmarks.epoch import make_job
 from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_gradient
 from ntmp_cli.data.specs import parse_spec
-from ntmp_cli.learning.counts import count_log_prob
+from ntmp_cli.learning.count_kernel import CountKernel
 from ntmp_cli.learning.loop import Outcome, make_optimizer, train_epochs
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 
@@ -25,6 +28,7 @@ TUPLES, LENGTH, POSITIVES = 4096, 32, 8
 
 def ratios() -> Iterator[Ratio]:
     yield _against_a_double_loop()
+    yield _many_lengths()
     with tempfile.TemporaryDirectory() as folder:
         data = images("fake-mnist", 60_000, 100, (1, 28, 28))
         config = MakeTuplesConfig(prior=0.5, heldout_share=0.0)
@@ -46,18 +50,32 @@ def ratios() -> Iterator[Ratio]:
 
 def _against_a_double_loop() -> Ratio:
     z = torch.randn(TUPLES, LENGTH, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    sizes, counts = torch.full((TUPLES,), LENGTH), torch.full((TUPLES,), POSITIVES)
+    kernel = CountKernel(CountObservations(np.full(TUPLES, LENGTH), np.full(TUPLES, POSITIVES)))
 
     def ours() -> None:
-        count_log_prob(z.view(-1), sizes, counts).mean().backward()
+        kernel.log_prob(z.view(-1)).mean().backward()
 
     def loop() -> None:
         _double_loop(z, POSITIVES).mean().backward()
 
-    gap = (count_log_prob(z.view(-1), sizes, counts) - _double_loop(z, POSITIVES)).abs().max()
+    gap = (kernel.log_prob(z.view(-1)) - _double_loop(z, POSITIVES)).abs().max()
     assert gap < 1e-3, "both compute the same"
     what = f"count log-probability and gradient, {TUPLES:,} tuples of ({LENGTH},{POSITIVES}), against a double loop"
     return Ratio(what, *take_turns(ours, loop, 15), 0.2)
+
+
+def _many_lengths() -> Ratio:
+    """A pass over as many instances, in tuples of 181 lengths and of one."""
+    rng = np.random.default_rng(0)
+
+    def work(sizes: NDArray[np.int64]) -> Callable[[], object]:
+        observed = CountObservations(sizes, rng.binomial(sizes, 0.4))
+        z = rng.normal(-0.5, 1.5, observed.instances)
+        return lambda: count_gradient(z, observed)
+
+    many, one = work(rng.permutation(np.arange(20, 201))), work(np.full(181, 110))
+    what = "count log-probability and gradient without torch, 19,910 instances in 181 lengths, against one length"
+    return Ratio(what, *take_turns(many, one, 45), 2.0)
 
 
 def _double_loop(z: Tensor, positives: int) -> Tensor:
@@ -78,14 +96,14 @@ def _share_of_a_step() -> Ratio:
     ones, zeros = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
     model = build_scorer("mlp", (1, 28, 28), ones.reshape(1, 1, 1), zeros.reshape(1, 1, 1), 0)
     optimizer = make_optimizer(model, TrainConfig(prior=0.5))
-    x, sizes, counts = torch.rand(1023, 1, 28, 28), torch.full((341,), 3), torch.ones(341, dtype=torch.int64)
+    x, kernel = torch.rand(1023, 1, 28, 28), CountKernel(CountObservations(np.full(341, 3), np.ones(341)))
     z = model(x).detach().requires_grad_()
 
     def likelihood() -> None:
-        count_log_prob(z, sizes, counts).mean().backward()
+        kernel.log_prob(z).mean().backward()
 
     def step() -> None:
-        loss = -count_log_prob(model(x), sizes, counts).mean()
+        loss = -kernel.log_prob(model(x)).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Write docs/commands.md from the program itself, so that the reference cannot disagree with --help."""
+"""Write docs/commands.md from the program itself, so that the reference matches --help."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 TARGET = Path(__file__).with_name("commands.md")
 INTRODUCTION = """# Commands
 
-Written by `make docs` from the program's own help; a test keeps it true. `ntmp COMMAND --help` says the same.
+`make docs` writes this page from the output of `ntmp COMMAND --help`. A test checks that it is up to date.
 
 Results go to stdout (`--json`: exactly one JSON object), progress and warnings to stderr. Settings come from
 `--config FILE`, then `--set KEY=VALUE`, then options. Exit codes: 0 done, 2 usage or configuration, 3 bad or missing
-artefact or data, 4 not identifiable or numerically hopeless, 130 interrupted, 1 a bug of ours.
+artefact or data, 4 not identifiable, 130 interrupted, 1 internal error.
 """
 
 

@@ -34,8 +34,8 @@ from ntmp_cli.ranks import is_first_process
 app = typer.Typer(
     name="ntmp",
     help="Instance classifiers from counts: this group of n items has m positives, nobody knows which.",
-    epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable or "
-    "numerically hopeless, 130 interrupted, 1 a bug of ours.",
+    epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable, "
+    "130 interrupted, 1 internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

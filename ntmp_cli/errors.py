@@ -1,7 +1,7 @@
 """Everything that can go wrong because of input, with the exit code it ends in.
 
-Rooms raise these; only `app.py` turns them into a message and an exit code. Anything else that
-escapes is a bug of ours and exits 1.
+Packages raise these; only `app.py` turns them into a message and an exit code. Any other exception is
+an internal error and exits with 1.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class ArtifactError(NtmpError):
 
 class DataError(NtmpError):
     """Source data that is missing or cannot be used."""
+
+    exit_code = 3
+
+
+class OutputError(NtmpError):
+    """An output that could not be written: the disk is full, over its quota, or broken."""
 
     exit_code = 3
 

@@ -23,7 +23,7 @@ from ntmp_cli.stages.listing import registry_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ntmp_cli"
-ROOMS = ("artifacts", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
+ROOMS = ("artifacts", "counting", "data", "evaluation", "learning", "prior", "reporting", "sweeps", "theory")
 HEAVY = {"torch", "torchvision", "h5py", "sklearn", "matplotlib", "scipy", "numpy", "safetensors", "PIL"}
 HEAVY |= {"ray", "pyarrow"}
 KINDS = ("datasets", "methods", "models", "encoders", "metrics", "priors", "engines")
@@ -163,6 +163,30 @@ def test_the_truth_is_not_within_reach_of_training_through_other_modules():
         waiting += [imported.module for imported in IMPORTS[name]]
     assert "ntmp_cli.learning.loop" in reached
     assert not {name for name in reached if belongs(name, "ntmp_cli.artifacts.oracle")}
+
+
+def reached_from(package: str) -> set[str]:
+    """Every module that the modules of a package load, early or late, directly or through others."""
+    reached, waiting = set(), [name for name in SOURCES if belongs(name, package)]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [imported.module for imported in IMPORTS.get(name, ())]
+    return reached
+
+
+@pytest.mark.parametrize("package", ["counting", "evaluation", "prior", "theory"])
+def test_what_needs_no_network_needs_no_torch(package):
+    reached = reached_from(f"ntmp_cli.{package}")
+    assert "numpy" in reached
+    assert not {name for name in reached if belongs(name, "torch")}
+
+
+def test_the_count_law_knows_no_configuration_and_no_other_package():
+    inside = {name for name in reached_from("ntmp_cli.counting") if belongs(name, "ntmp_cli") and name in SOURCES}
+    allowed = {"ntmp_cli.errors", "ntmp_cli.registry"}
+    assert {name for name in inside if not belongs(name, "ntmp_cli.counting")} == allowed
 
 
 def test_commands_load_heavy_modules_only_when_they_run():

@@ -1,6 +1,7 @@
 """Everything about the disk: manifests, atomic publishing, verified reading, HDF5 shards."""
 
 from ntmp_cli.artifacts.manifest import Artifact, Plan, content_sha256, describe_input, open_artifact
+from ntmp_cli.artifacts.overlap import refuse_overlap
 from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing, sole_user
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "kept_output",
     "open_artifact",
     "publishing",
+    "refuse_overlap",
     "sole_user",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,56 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.artifacts.writing import Sink
 from ntmp_cli.errors import ArtifactError
 
 VERSION = 1
 
 
+@dataclass(frozen=True)
+class Writer:
+    """Adds data sets to a new file. Every call ends in the disk's error if there was one, and so does closing."""
+
+    _file: h5py.File
+    _sink: Sink
+
+    def put(self, name: str, values: NDArray[Any]) -> None:
+        """A whole data set."""
+        self._file[name] = values
+        self._sink.check()
+
+    def reserve(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], **attributes: float) -> None:
+        """A data set of known shape, to be filled block by block."""
+        self._file.create_dataset(name, shape, dtype).attrs.update(attributes)
+        self._sink.check()
+
+    def fill(self, name: str, start: int, values: NDArray[Any]) -> int:
+        """Write rows from `start` on; where the next ones begin."""
+        self._file[name][start : start + len(values)] = values
+        self._sink.check()
+        return start + len(values)
+
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        """Add rows to a data set whose length is not known before."""
+        if name not in self._file:
+            shape, limits = (0, *values.shape[1:]), (None, *values.shape[1:])
+            self._file.create_dataset(name, shape, values.dtype, maxshape=limits, chunks=(4096,))
+        column = self._file[name]
+        start = len(column)
+        column.resize(start + len(values), axis=0)
+        column[start:] = values
+        self._sink.check()
+
+
 @contextmanager
-def create(path: Path, element: str) -> Iterator[h5py.File]:
+def create(path: Path, element: str) -> Iterator[Writer]:
     """A new file that carries its element type and version. Object times are off: same data, same bytes."""
     # A small chunk cache: files are written once, front to back.
-    with h5py.File(path, "w", libver="latest", track_order=False, rdcc_nbytes=2**16) as file:
+    settings = {"libver": "latest", "track_order": False, "rdcc_nbytes": 2**16}
+    with Sink(path) as sink, h5py.File(sink, "w", **settings) as file:
         file.attrs["element"] = element
         file.attrs["version"] = VERSION
-        yield file
+        yield Writer(file, sink)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Names of payload files that more than one stage knows."""
+"""Names of payload files and folders that more than one module knows."""
 
 TEST_INSTANCES = "test.h5"
 TEST_LABELS = "oracle/test-labels.h5"
@@ -19,3 +19,5 @@ RANKINGS = "rankings.jsonl"
 TEMPERATURES = "temperatures.jsonl"
 RELIABILITY = "reliability.jsonl"
 RUNS = "runs.jsonl"
+# What a sweep makes below its output folder.
+SWEEP_FOLDERS = ("tuples", "cells", "features", "logs", "results")

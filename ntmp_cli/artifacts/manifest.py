@@ -40,6 +40,13 @@ class Plan:
     config: dict[str, Any]
     seed: int | None = None
     inputs: tuple[dict[str, str], ...] = ()
+    # Where the inputs lie, so that no output replaces them. Not recorded: manifests hold no path of this machine.
+    reads: tuple[Path, ...] = field(default=(), compare=False)
+
+    def to_bytes(self) -> bytes:
+        """One spelling of what is recorded."""
+        recorded = {"kind": self.kind, "config": self.config, "seed": self.seed, "inputs": self.inputs}
+        return canonical_json(recorded)
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,8 @@ class Manifest:
 
     def fulfils(self, plan: Plan) -> bool:
         """Whether this artefact is what `plan` would compute again."""
-        return self.package_version == __version__ and self.plan_bytes() == canonical_json(asdict(plan))
-
-    def plan_bytes(self) -> bytes:
-        return canonical_json(asdict(Plan(self.kind, self.config, self.seed, self.inputs)))
+        mine = Plan(self.kind, self.config, self.seed, self.inputs)
+        return self.package_version == __version__ and mine.to_bytes() == plan.to_bytes()
 
 
 @dataclass

@@ -23,22 +23,11 @@ from ntmp_cli.artifacts.publish import Staging
 class OracleWriter:
     """Appends arrays block by block, so that memory stays bounded."""
 
-    file: Any
+    file: hdf5.Writer
 
     def append(self, **columns: NDArray[Any]) -> None:
         for name, values in columns.items():
-            if name not in self.file:
-                self.file.create_dataset(
-                    name,
-                    (0, *values.shape[1:]),
-                    values.dtype,
-                    maxshape=(None, *values.shape[1:]),
-                    chunks=(4096,),
-                )
-            column = self.file[name]
-            start = len(column)
-            column.resize(start + len(values), axis=0)
-            column[start:] = values
+            self.file.append(name, values)
 
 
 @contextmanager

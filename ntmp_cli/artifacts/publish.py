@@ -33,6 +33,8 @@ from ntmp_cli.artifacts.manifest import (
     open_artifact,
     sha256_file,
 )
+from ntmp_cli.artifacts.overlap import refuse_overlap
+from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
 
 try:
@@ -86,7 +88,7 @@ class Staging:
     def _settle(self, name: str, rows: int | None) -> FileEntry:
         path = self.path / name
         digest = sha256_file(path)
-        _flush(path)
+        flush(path)
         return FileEntry(name, path.stat().st_size, digest, rows)
 
     def entries(self) -> tuple[FileEntry, ...]:
@@ -101,6 +103,7 @@ def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact | None:
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
     """
+    refuse_overlap(out, plan.reads)
     _require_reachable(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -145,33 +148,34 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
     """Give a staging directory; on success publish it as `out`, on any failure remove it."""
     if plan.kind not in KINDS:
         raise ValueError(f"unknown artefact kind '{plan.kind}'")
+    refuse_overlap(out, plan.reads)
     out = linked_output(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(out)
-    path, lock = _new_staging_folder(out)
-    staging = Staging(path)
-    try:
-        yield staging
-        manifest = Manifest(
-            plan.kind,
-            plan.config,
-            plan.seed,
-            plan.inputs,
-            staging.entries(),
-            staging.summary,
-            tuple(staging.unhashed),
-        )
-        (path / MANIFEST).write_bytes(manifest.to_bytes())
-        for folder in (path, *(p for p in path.rglob("*") if p.is_dir())):
-            _flush(folder)
-        _flush(path / MANIFEST)
-        _swap_in(path, out, replace=if_exists in ("overwrite", "refresh"))
-        _flush(out.parent)
-    finally:
-        staging.close()
-        if lock is not None:
-            os.close(lock)
-        shutil.rmtree(path, ignore_errors=True)
+    with disk_errors(out), made_parents(out):
+        _remove_stale(out)
+        path, lock = _new_staging_folder(out)
+        staging = Staging(path)
+        try:
+            yield staging
+            _write_manifest(staging, plan)
+            _swap_in(path, out, replace=if_exists in ("overwrite", "refresh"))
+            flush(out.parent)
+        finally:
+            staging.close()
+            if lock is not None:
+                os.close(lock)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_manifest(staging: Staging, plan: Plan) -> None:
+    """The last file of an artefact, once all others are known to be on the disk."""
+    path, entries = staging.path, staging.entries()
+    manifest = Manifest(
+        plan.kind, plan.config, plan.seed, plan.inputs, entries, staging.summary, tuple(staging.unhashed)
+    )
+    (path / MANIFEST).write_bytes(manifest.to_bytes())
+    for folder in (path, *(p for p in path.rglob("*") if p.is_dir())):
+        flush(folder)
+    flush(path / MANIFEST)
 
 
 def linked_output(out: Path) -> Path:
@@ -209,7 +213,7 @@ def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
     """A new hidden sibling of `out`, and the handle that holds its lock."""
     while True:
         path = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
-        path.mkdir()
+        path.mkdir(parents=True)  # another process that failed may have removed the folder above as its own
         if fcntl is None:
             return path, None
         # Between mkdir and lock, another process may take the folder for a dead one and remove it.
@@ -264,14 +268,6 @@ def _remove_stale(out: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(handle)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _difference(manifest: Manifest, plan: Plan) -> str:

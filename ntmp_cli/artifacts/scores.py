@@ -15,7 +15,7 @@ from ntmp_cli.artifacts.publish import Staging
 def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
     with hdf5.create(staging.file(SCORES), "scores") as file:
         for name, values in arrays.items():
-            file[name] = values
+            file.put(name, values)
     staging.add(SCORES, rows=len(next(iter(arrays.values()))))
 
 

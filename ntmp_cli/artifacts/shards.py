@@ -38,14 +38,12 @@ def write_tuple_shards(
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         with hdf5.create(staging.file(name), "tuples") as file:
             like = parts[0].instances
-            target = file.create_dataset("instances", (int(offsets[-1]), *like.shape[1:]), like.dtype)
-            target.attrs["scale"] = scale
+            file.reserve("instances", (int(offsets[-1]), *like.shape[1:]), like.dtype, scale=scale)
             start = 0
             for part in parts:
-                target[start : start + len(part.instances)] = part.instances
-                start += len(part.instances)
-            file["offsets"] = offsets
-            file["counts"] = np.concatenate([part.counts for part in parts]).astype(np.int64)
+                start = file.fill("instances", start, part.instances)
+            file.put("offsets", offsets)
+            file.put("counts", np.concatenate([part.counts for part in parts]).astype(np.int64))
         staging.add(name, rows=len(sizes))
 
 
@@ -74,14 +72,11 @@ def write_instances(
 ) -> None:
     """One file of `rows` plain instances, written piece by piece."""
     with hdf5.create(staging.file(name), "instances") as file:
-        target = None
         start = 0
-        for piece in pieces:
-            if target is None:
-                target = file.create_dataset("instances", (rows, *piece.shape[1:]), piece.dtype)
-                target.attrs["scale"] = scale
-            target[start : start + len(piece)] = piece
-            start += len(piece)
+        for number, piece in enumerate(pieces):
+            if number == 0:
+                file.reserve("instances", (rows, *piece.shape[1:]), piece.dtype, scale=scale)
+            start = file.fill("instances", start, piece)
     staging.add(name, rows=rows)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.errors import UsageError
 
 IfFileExists = Literal["fail", "overwrite"]
@@ -52,20 +51,12 @@ def writing_table(out: Path, if_exists: IfFileExists, stream: IO[bytes] | None =
         stream.flush()
         return
     parquet = require_writable(out, if_exists)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
-    try:
+    with replacing(out) as partial:
         with partial.open("xb") as file:
             writer = TableWriter(file, parquet=parquet)
             yield writer
             writer.close()
-            file.flush()
-            os.fsync(file.fileno())
         require_writable(out, if_exists)  # another process may have been faster
-        partial.replace(out)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
 
 
 def require_writable(out: Path, if_exists: IfFileExists) -> bool:

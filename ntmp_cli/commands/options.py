@@ -8,7 +8,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.settings import load
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
@@ -29,6 +30,9 @@ IfExists = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show all columns, intervals and tests, whatever the width of the terminal.")
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(
@@ -53,6 +57,7 @@ def with_config(
     short_forms: dict[str, str] | None = None,
     stand_in: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     assignments: dict[str, str] | None = None,
+    folders: Sequence[str] = (".",),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give the command an option per field of `model` and pass it the built `config`.
 
@@ -60,7 +65,8 @@ def with_config(
     that several commands can share them. `complete` maps a field to its shell-completion
     choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
     group of settings to the help of its own option, which is --set inside that group; `stand_in` turns the
-    command's own options into settings that hold where nothing else gives them.
+    command's own options into settings that hold where nothing else gives them; `folders` are those that the command
+    makes below --out, where it does not make that itself: the file of settings may not lie in them.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -106,7 +112,10 @@ def with_config(
             overrides = list(given.pop("set_") or ())
             overrides += [f"{option.name}.{text}" for option in assigning for text in given.pop(option.name) or ()]
             found = stand_in(given) if stand_in else {}
-            config = load(model, given.pop("config_file"), overrides, chosen, found)
+            file = given.pop("config_file")
+            config = load(model, file, overrides, chosen, found)
+            if file is not None and given.get("out") is not None:
+                refuse_overlap(given["out"], [file], folders)
             for name, group in members.items():
                 given[name] = groups[name](**{option.name: given.pop(option.name) for option in group})
             command(config=config, **given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,7 +83,8 @@ class _Events:
     """What a watcher sees, written for TensorBoard as well."""
 
     def __init__(self, shown: Watcher, folder: Path) -> None:
-        self._shown = shown
+        self._shown, self._folder = shown, folder
+        self._broken = False
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -99,6 +101,9 @@ class _Events:
 
     def epoch(self, record: EpochRecord) -> None:
         self._shown.epoch(record)
+        self._try(lambda: self._write(record))
+
+    def _write(self, record: EpochRecord) -> None:
         values = {**record.fields, "instances_per_second": record.instances / max(record.seconds, 1e-9)}
         for name, value in values.items():
             several = value if isinstance(value, dict) else {"": value}
@@ -107,7 +112,33 @@ class _Events:
                     self._writer.add_scalar(f"{name}/{part}" if part else name, number, record.epoch)
 
     def close(self) -> None:
-        self._writer.close()
+        self._try(self._writer.close)
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Events are a side product: a disk that is full for them ends in a warning, and no training is lost."""
+        if self._broken:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._broken = True
+            log.warning("--tensorboard %s: no more events are written (%s)", self._folder, error.strerror)
+
+
+@contextmanager
+def _silent_disk_errors() -> Iterator[None]:
+    """The thread of a TensorBoard writer passes its errors on; Python need not print them as well."""
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not isinstance(failed.exc_value, OSError):
+            before(failed)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager
@@ -117,11 +148,12 @@ def watching(epochs: int, tensorboard: Path | None = None) -> Iterator[Watcher]:
         if tensorboard is None or not is_first_process():
             yield shown
             return
-        events = _Events(shown, tensorboard)
-        try:
-            yield events
-        finally:
-            events.close()
+        with _silent_disk_errors():
+            events = _Events(shown, tensorboard)
+            try:
+                yield events
+            finally:
+                events.close()
 
 
 @contextmanager

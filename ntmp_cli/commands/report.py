@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ntmp_cli.commands.choices import metric_names
-from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.options import IfExists, Json, Out, Wide, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ReportConfig
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Evaluation = Annotated[Path, typer.Argument(help="Evaluation directory.", show_default=False)]
 Sweeps = Annotated[
@@ -31,6 +34,7 @@ def command(
     sweep: Sweeps = None,
     prior: Priors = None,
     if_exists: IfExists = "fail",
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Turn an evaluation into tables, figures and one page. Creates a report directory; open its index.html.
@@ -38,10 +42,19 @@ def command(
     Example: ntmp report work/eval --out work/report
     """
     from ntmp_cli.artifacts import open_artifact
-    from ntmp_cli.commands.views import report_view
-    from ntmp_cli.stages.report import report, tables_of
+    from ntmp_cli.commands.views import overview_view, report_view
+    from ntmp_cli.stages.report import PAGE, overview_of, report, tables_of
 
     made = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
     files = [str(out / name) for name in made.summary["files"]]
-    tables = [] if json else tables_of(open_artifact(evaluation), config)
-    show({**identity(made, out), "files": files}, json, lambda console: report_view(console, tables, files))
+    source = open_artifact(evaluation)
+    overview = overview_of(source, config)
+
+    def render(console: Console) -> None:
+        if wide:
+            report_view(console, overview, tables_of(source, config), files)
+        else:
+            overview_view(console, overview)
+            console.print(f"page: {out / PAGE}", soft_wrap=True, markup=False)
+
+    show({**identity(made, out), "files": files}, json, render, wide=wide)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.options import DataRoot, Json, Out
+from ntmp_cli.commands.options import DataRoot, Json, Out, Wide
 from ntmp_cli.commands.show import show
 from ntmp_cli.config import PipelineConfig
 from ntmp_cli.errors import UsageError
@@ -31,6 +31,7 @@ def command(
     data_root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto",
+    wide: Wide = False,
     json: Json = False,
 ) -> None:
     """Run a whole study from one file. Creates tuples, runs, evaluation and report below OUT.
@@ -39,15 +40,18 @@ def command(
 
     Example: ntmp run sample_configs/quickstart.yaml --out work/quickstart
     """
+    from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.commands.progress import watching
     from ntmp_cli.commands.views import pipeline_view
     from ntmp_cli.stages.pipeline import resolve, run_pipeline
+    from ntmp_cli.stages.report import overview_of
 
     if number_of_processes() > 1:
         raise UsageError(
             "`ntmp run` walks the stages in one process", hint="Share a single training: torchrun -m ntmp_cli train …"
         )
     study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
+    refuse_overlap(out, [config], study.folders())
     steps = []
     for step in run_pipeline(study, out, data_root=data_root, download=download, device=device, watching=watching):
         log.info("%s %s", "unchanged" if step.skipped else "done     ", step.name)
@@ -66,4 +70,5 @@ def command(
             for s in steps
         ],
     }
-    show(result, json, lambda console: pipeline_view(console, out, steps))
+    overview = overview_of(next(s.artifact for s in steps if s.artifact.kind == "evaluation"), wide=wide)
+    show(result, json, lambda console: pipeline_view(console, overview, out, steps, wide=wide), wide=wide)

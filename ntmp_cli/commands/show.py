@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,15 +15,23 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts import Artifact
 
 
-def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], None]) -> None:
-    """Print `result` as JSON, or let `render` draw it."""
+# Of a pipe or a file, which have no width: what a terminal has by default, and room for every column.
+PIPED, PIPED_WIDE = 80, 1000
+
+
+def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], None], *, wide: bool = False) -> None:
+    """Print `result` as JSON, or let `render` show it; `wide` output is not folded in a pipe or a file."""
     if as_json:
         sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         return
     from rich.console import Console
 
-    # A file or a pipe has no width of its own; tables should not be squeezed into the default 80 columns there.
-    render(Console(highlight=False, width=None if sys.stdout.isatty() else 180))
+    render(Console(highlight=False, width=None if sys.stdout.isatty() else _piped_width(wide)))
+
+
+def _piped_width(wide: bool) -> int:
+    told = os.environ.get("COLUMNS", "")
+    return PIPED_WIDE if wide else int(told) if told.isdecimal() and int(told) else PIPED
 
 
 def identity(artifact: Artifact, out: Path) -> dict[str, Any]:

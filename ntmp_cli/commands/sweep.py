@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ntmp_cli.artifacts import refuse_overlap
+from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
 from ntmp_cli.commands.choices import engine_names, metric_names
-from ntmp_cli.commands.options import DataRoot, Json, with_config
+from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, estimated_prior
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
@@ -69,11 +71,12 @@ class Running:
     data_root: DataRoot = None
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto"
+    wide: Wide = False
     json: Json = False
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=estimated_prior)
+@with_config(PriorSweepConfig, complete={"metric": metric_names}, stand_in=estimated_prior, folders=SWEEP_FOLDERS)
 def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
@@ -81,11 +84,12 @@ def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, 
 
     Example: ntmp sweep prior --prior 0.5 --set train.epochs=10 --out work/sweep-prior
     """
+    refuse_overlap(running.out, () if prior_from is None else (prior_from,), SWEEP_FOLDERS)
     _sweep(config, running, tuples)
 
 
 @app.command("count-noise")
-@with_config(CountNoiseSweepConfig, complete={"metric": metric_names})
+@with_config(CountNoiseSweepConfig, complete={"metric": metric_names}, folders=SWEEP_FOLDERS)
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
 
@@ -95,7 +99,7 @@ def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
 
 
 @app.command("gap")
-@with_config(GapSweepConfig, complete={"metric": metric_names})
+@with_config(GapSweepConfig, complete={"metric": metric_names}, folders=SWEEP_FOLDERS)
 def gap(config: GapSweepConfig, running: Running) -> None:
     """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
 
@@ -110,6 +114,7 @@ def gap(config: GapSweepConfig, running: Running) -> None:
 @with_config(
     GridSweepConfig,
     complete={"metric": metric_names},
+    folders=SWEEP_FOLDERS,
     assignments={
         "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."
     },
@@ -137,7 +142,12 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
     resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
     with watching_cells() as watch:
         sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
-    show(_facts(sweep, running.out), running.json, lambda console: sweep_view(console, sweep))
+    show(
+        _facts(sweep, running.out),
+        running.json,
+        lambda console: sweep_view(console, sweep, wide=running.wide),
+        wide=running.wide,
+    )
     if sweep.tally.failures:
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 

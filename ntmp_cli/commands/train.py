@@ -59,6 +59,7 @@ def command(
 
     Several processes share one training: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
     """
+    from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.artifacts.jsonlines import read_json_lines
     from ntmp_cli.artifacts.layout import HISTORY
     from ntmp_cli.commands.progress import limit_threads, watching
@@ -66,6 +67,8 @@ def command(
     from ntmp_cli.stages.train import train
 
     limit_threads(threads)
+    if tensorboard is not None:  # events are only added, so that inputs may lie in the same folder
+        refuse_overlap(tensorboard, [tuples, *([] if prior_from is None else [prior_from])], ["events"])
     with watching(config.epochs, tensorboard) as watcher:
         run = train(
             config,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.data.specs import TupleSpec, draw_sizes
 from ntmp_cli.errors import UsageError
 from ntmp_cli.randomness import stream
@@ -108,7 +109,8 @@ class TupleDraw:
         indices[~is_positive] = self._neg.take(n - m)
         # Positions carry no information: shuffle inside each tuple.
         indices = indices[np.lexsort((rng.random(len(indices)), owner))]
-        return DrawnBlock(indices, offsets, record_counts(m, n, self.count_noise, rng), m)
+        # The law draws the same random numbers at every rate, 0 included: the tuples of a seed do not depend on it.
+        return DrawnBlock(indices, offsets, OffByOne(self.count_noise).sample(m, n, rng), m)
 
     def reuse(self) -> dict[str, float]:
         """Mean number of times that an instance of each class pool was drawn."""
@@ -116,13 +118,3 @@ class TupleDraw:
             "positive": round(self._pos.drawn / max(len(self._pos.pool), 1), 4),
             "negative": round(self._neg.drawn / max(len(self._neg.pool), 1), 4),
         }
-
-
-def record_counts(
-    m: NDArray[np.int64], n: NDArray[np.int64], noise: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """With probability `noise` the recorded count is m±1; at the ends of 0..n the only neighbour is taken."""
-    flip = rng.random(len(m)) < noise
-    step = np.where(rng.random(len(m)) < 0.5, 1, -1)
-    step = np.where(m == 0, 1, np.where(m == n, -1, step))
-    return np.where(flip, m + step, m)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class LabelledData:
     positive: tuple[str, ...] = ()
     scale: float = 1.0
     notes: tuple[str, ...] = field(default=())
+    files: tuple[Path, ...] = field(default=(), repr=False)
+    """What was read, where the name of the data set does not say it."""
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that a draw depends on: the lineage of tuples to their data."""
@@ -80,6 +83,12 @@ def load_labelled(
                 hint="Remove or impute these rows before making tuples.",
             )
     return data
+
+
+def named_paths(dataset: str) -> tuple[Path, ...]:
+    """The file or folder that a data set names, as in `npz:PATH`."""
+    path = os.path.expanduser(dataset.partition(":")[2])  # noqa: PTH111 - never fails, unlike Path.expanduser
+    return (Path(path),) if path and os.path.exists(path) else ()  # noqa: PTH110 - false also for what is no path
 
 
 def binary_labels(data: LabelledData, positive: tuple[str, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -12,7 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.evaluation.count_likelihood import CountLikelihood
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import mean_nll
 
 BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
@@ -191,13 +193,13 @@ def temperature_by_counts(
         return Temperature(math.nan, "no held-out data")
     z = np.clip(scores, -1e6, 1e6)  # an infinite score times anything, less anything
 
-    likelihood = CountLikelihood(sizes, counts, noise)
+    observed = CountObservations(sizes, counts, count_noise(noise))
 
     def nll(beta: float) -> float:
-        return float(likelihood.nll(beta * z - shift))
+        return float(mean_nll(beta * z - shift, observed))
 
     starts = np.geomspace(1 / HOTTEST, 1 / COLDEST, 13)  # β = 1 is the seventh
-    values = likelihood.nll(starts[:, None] * z - shift)
+    values = mean_nll(starts[:, None] * z - shift, observed)
     least = int(np.argmin(values))
     if values[-1] <= values[least] + 1e-12:
         return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))

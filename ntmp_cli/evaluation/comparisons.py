@@ -13,7 +13,7 @@ from ntmp_cli.config import HolmFamily
 from ntmp_cli.evaluation.metrics import DESCRIPTIVE
 from ntmp_cli.evaluation.resampling import intervals_by_size
 from ntmp_cli.evaluation.significance import DECIMALS, cliffs_delta, holm, magnitude, smallest_p, wilcoxon
-from ntmp_cli.evaluation.summary import Cell, Row, cell_of, cell_order, defined
+from ntmp_cli.evaluation.summary import Cell, Group, Row, cell_of, cell_order, defined
 
 # What is repeated: the seed of a training and of the tuples it was trained on.
 Repetition = tuple[int, int | None]
@@ -28,6 +28,10 @@ class Entry(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.method} {self.variant}".rstrip()
+
+
+def entry_of(row: Group | Comparison) -> Entry:
+    return Entry(row["method"], row["variant"])
 
 
 class Comparison(TypedDict):

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import expit
 from scipy.stats import binom, chi2
 
-from ntmp_cli.evaluation.count_likelihood import recorded_given_true
+from ntmp_cli.counting.laws import OffByOne
+from ntmp_cli.counting.poisson_binomial import count_law
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,7 +46,7 @@ class _Length:
 
     def recorded(self, rate: float) -> Floats:
         """(T, n+1): P(recorded | k)."""
-        return recorded_given_true(np.arange(self.n + 1), self.counts[:, None], self.n, rate)
+        return OffByOne(rate).likelihood(self.counts[:, None], np.arange(self.n + 1), self.n)
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,6 @@ def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: 
     return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
 
 
-def benjamini_hochberg(p: Floats) -> Floats:
-    """Adjusted p-values: those below q are a set with an expected share of at most q false ones (1995)."""
-    order = np.argsort(p)[::-1]
-    ranks = np.arange(len(p), 0, -1)
-    adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum(np.minimum.accumulate(p[order] * len(p) / ranks), 1.0)
-    return adjusted
-
-
-def count_laws(z: Floats) -> Floats:
-    """(T, n+1): the Poisson-binomial law of each row of log-odds (T, n) (SPEC section 4)."""
-    p, q = expit(z), expit(-z)
-    law = np.zeros((len(z), z.shape[1] + 1))
-    law[:, 0] = 1
-    for yes, no in zip(p.T, q.T, strict=True):
-        law[:, 1:] = law[:, 1:] * no[:, None] + law[:, :-1] * yes[:, None]
-        law[:, 0] *= no
-    return law
-
-
 def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
     starts = np.cumsum(sizes) - sizes
     found = []
@@ -116,7 +96,7 @@ def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Lengt
         which = np.flatnonzero(sizes == n)
         binomial = np.maximum(binom.pmf(np.arange(n + 1), n, rate), TINY)
         # The flip mixture needs some mass where sure scores leave none.
-        law = np.maximum(count_laws(z[starts[which][:, None] + np.arange(n)]), 1e-15)
+        law = np.maximum(count_law(z[starts[which][:, None] + np.arange(n)]), 1e-15)
         found.append(_Length(n, which, counts[which], law / binomial, binomial))
     return found
 

@@ -310,6 +310,11 @@ LOWER_IS_BETTER = frozenset({"fpr", *_register_calibration()})
 DESCRIPTIVE = frozenset({"temperature_labels", "temperature_counts"})
 
 
+def at_most_one(metric: str) -> bool:
+    """Whether no value of the metric exceeds 1: all but log-losses and temperatures."""
+    return not metric.startswith(("nll", "temperature"))
+
+
 @metrics.register("temperature_labels")
 def temperature_labels(scored: Scored) -> float:
     """Temperature fitted to the labels of held-out unlabeled instances; undefined without them."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypedDict
 
 from ntmp_cli.errors import UsageError
+from ntmp_cli.evaluation.metrics import at_most_one
 from ntmp_cli.evaluation.resampling import Limits, intervals_by_size
 
 
@@ -77,6 +78,24 @@ def cell_order(cell: Cell) -> tuple[str, float, float, str, float]:
 def defined(value: float | None) -> float | None:
     """None for both spellings of "undefined"."""
     return None if value is None or math.isnan(value) else value
+
+
+def t_interval(row: SummaryRow, *, level: float = 0.95) -> tuple[float, float] | None:
+    """Student's t interval of the mean over seeds; None for one seed.
+
+    For few seeds it is the one to show: the percentile bootstrap of three values runs from the smallest to the largest
+    and covers the mean of a continuous symmetric distribution in 75 % of studies, not in 95. Limits are cut off at 0,
+    and at 1 where the metric cannot exceed it.
+    """
+    from scipy.special import stdtrit
+
+    seeds = row["seeds"] - row["undefined"]
+    mean, std = row["mean"], row["std"]
+    if seeds < 2 or mean is None or std is None:
+        return None
+    margin = float(stdtrit(seeds - 1, (1 + level) / 2)) * std / math.sqrt(seeds)
+    highest = 1.0 if at_most_one(row["metric"]) else math.inf
+    return max(0.0, mean - margin), min(highest, mean + margin)
 
 
 def summarise(rows: Iterable[Row]) -> list[SummaryRow]:

@@ -23,6 +23,7 @@ from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk
 from ntmp_cli.learning.models import Scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
+from ntmp_cli.learning.resuming import require_fitting
 from ntmp_cli.randomness import stream
 
 State = dict[str, Any]
@@ -386,12 +387,14 @@ def _as_risk(state: State | None) -> HeldoutRisk | None:
 
 
 def _restore(
-    job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, average: WeightAverage, outcome: Outcome
+    job: Job, model: Scorer, optimizer: torch.optim.Optimizer, average: WeightAverage, outcome: Outcome
 ) -> tuple[int, int, list[Tensor], list[Tensor]]:
     """Put a saved state back; (epoch, step) to go on from, and what that epoch has gathered so far."""
     state = job.checkpoints.load()
     if state is None:
         return 1, 0, [], []
+    fresh = _state(model, _stepped_once(model, job.config), average, Outcome(), 1, 0, [], [])
+    require_fitting(state, fresh, job.config.epochs, len(job.test) if job.processes.rank == 0 else None)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     average.model.load_state_dict(state["average"])
@@ -410,3 +413,14 @@ def _restore(
     ]
     telemetry, losses = ([part.to(job.device) for part in state[key]] for key in ("telemetry", "losses"))
     return state["epoch"], state["step"], telemetry, losses
+
+
+def _stepped_once(model: Scorer, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser of a copy after one step, which has all the buffers that a saved one can have."""
+    twin = copy.deepcopy(model)
+    optimizer = make_optimizer(twin, config)
+    for parameter in twin.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    return optimizer

@@ -22,15 +22,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ntmp_cli.config import Clamp, ClampScope, LossName, Mixing
+from ntmp_cli.learning.caching import cached_by_composition
 from ntmp_cli.learning.groups import SAME_RATE, deviations
 
 PARTS: dict[ClampScope, tuple[str, str]] = {
     "class": ("positive", "negative"),
     "source": ("tuples", "unlabeled"),
 }
-
-
-REMEMBERED = 64
 
 
 @dataclass(frozen=True)
@@ -101,24 +99,23 @@ def coefficients(
     return Coefficients(plus.repeat(members), minus.repeat(members), gap)
 
 
-class RememberedCoefficients:
-    """`coefficients` as tensors; with fixed (n, m) the same few compositions of a batch come again and again."""
+# From sizes, counts and the number of unlabeled instances to π a⁺, (1−π) a⁻ per instance and the gap.
+BatchCoefficients = Callable[[NDArray[np.int64], NDArray[np.int64], int], "tuple[Tensor, Tensor, float] | None"]
 
-    def __init__(self, prior: float, mixing: Mixing = "stratified", flat_rate: float | None = None) -> None:
-        self._settings = prior, mixing, flat_rate
-        self._found: dict[tuple[bytes, bytes, int], tuple[Tensor, Tensor, float] | None] = {}
 
-    def of(
-        self, sizes: NDArray[np.int64], counts: NDArray[np.int64], unlabeled: int
+def cached_coefficients(
+    prior: float, mixing: Mixing = "stratified", flat_rate: float | None = None
+) -> BatchCoefficients:
+    """`coefficients` as tensors in single precision, cached by the composition of the batch."""
+
+    @cached_by_composition
+    def tensors(
+        sizes: NDArray[np.int64], counts: NDArray[np.int64], unlabeled: int
     ) -> tuple[Tensor, Tensor, float] | None:
-        """π a⁺ and (1−π) a⁻ per instance, and the gap."""
-        composition = sizes.tobytes(), counts.tobytes(), unlabeled
-        if composition not in self._found:
-            if len(self._found) >= REMEMBERED:
-                self._found.clear()
-            found = coefficients(sizes, counts, unlabeled, *self._settings)
-            self._found[composition] = None if found is None else (_single(found.plus), _single(found.minus), found.gap)
-        return self._found[composition]
+        weights = coefficients(sizes, counts, unlabeled, prior, mixing, flat_rate)
+        return None if weights is None else (_single(weights.plus), _single(weights.minus), weights.gap)
+
+    return tensors
 
 
 def _single(values: NDArray[np.float64]) -> Tensor:

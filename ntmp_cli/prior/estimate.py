@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.recalibration import recalibrate
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
 from ntmp_cli.prior.resampling import Sums
 from ntmp_cli.prior.tails import NeymanPearson, neyman_pearson
@@ -84,8 +84,8 @@ def _require_learning(folds: Sequence[ScoredTuples]) -> None:
     """Under scores that say something the counts are more probable than under a constant, on either side."""
     gain = 0.0
     for fold in folds:
-        constant = recalibrate(np.zeros_like(fold.scores), fold.sizes, fold.counts, fold.noise).nll
-        other = recalibrate(-fold.scores, fold.sizes, fold.counts, fold.noise).nll
+        constant = recalibrate(np.zeros_like(fold.scores), fold.observed).nll
+        other = recalibrate(-fold.scores, fold.observed).nll
         gain += len(fold.sizes) * (constant - min(fold.line.nll, other))
     if gain < CLEAR_NATS:
         raise NotIdentifiableError(
@@ -98,9 +98,7 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
     """Every part on its right side, and the evidence for that in nats: by how much the counts are more probable."""
     if not all(fold.symmetric for fold in folds):
         oriented = [fold.oriented() for fold in folds]
-        nats = sum(
-            len(f.sizes) * (recalibrate(-f.scores, f.sizes, f.counts, f.noise).nll - f.line.nll) for f in oriented
-        )
+        nats = sum(len(f.sizes) * (recalibrate(-f.scores, f.observed).nll - f.line.nll) for f in oriented)
         return oriented, float(nats)
     # Which side each scorer ended on is chance: they are put on the same one by what they say of U.
     pointing = [priors.get(DEFAULT)(Sums(fold).sample())[0] < 0.5 for fold in folds]

@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.learning.recalibration import Line, looks_mirrored, recalibrate
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recalibration import Line, looks_mirrored, recalibrate
 from ntmp_cli.registry import Registry
 
 Floats = NDArray[np.float64]
@@ -30,9 +32,14 @@ class ScoredTuples:
     noise: float = 0.0
 
     @cached_property
+    def observed(self) -> CountObservations:
+        """The recorded counts, off by one at the rate `noise`."""
+        return CountObservations(self.sizes, self.counts, count_noise(self.noise))
+
+    @cached_property
     def line(self) -> Line:
         """The line under which the recorded counts are most probable."""
-        return recalibrate(self.scores, self.sizes, self.counts, self.noise)
+        return recalibrate(self.scores, self.observed)
 
     @property
     def rate(self) -> float:
@@ -50,7 +57,7 @@ class ScoredTuples:
 
     def oriented(self) -> ScoredTuples:
         """The side on which the counts are more probable; where they cannot tell, the side it is on."""
-        if self.symmetric or not looks_mirrored(self.scores, self.sizes, self.counts):
+        if self.symmetric or not looks_mirrored(self.scores, self.observed):
             return self
         return self.mirrored()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from ntmp_cli.learning.counts import count_posterior
-from ntmp_cli.learning.recalibration import line_derivatives
+from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.counting.recalibration import line_derivatives
 from ntmp_cli.prior.estimator import Floats, Integers, Sample, ScoredTuples
 
 BINS = 1024
@@ -42,7 +41,7 @@ class Sums:
         self._believed = self._by_tuple(self._posterior())
         self._proxy = self._by_tuple(_highest(data.scores, data.sizes, data.counts))
         self._moments = self._stratum_sums(np.asarray(which).reshape(-1))
-        first, second = line_derivatives(data.scores, data.sizes, data.counts, data.line, data.noise)
+        first, second = line_derivatives(data.scores, data.observed, data.line)
         self._derivatives = np.column_stack([first, second])
 
     def sample(self) -> Sample:
@@ -92,11 +91,7 @@ class Sums:
 
     def _posterior(self) -> Floats:
         data = self.data
-        z = torch.from_numpy(data.line.slope * data.scores + data.line.intercept)
-        found: Floats = count_posterior(
-            z, torch.from_numpy(data.sizes), torch.from_numpy(data.counts), data.noise
-        ).numpy()
-        return found
+        return count_posterior(data.line.slope * data.scores + data.line.intercept, data.observed)
 
     def _by_tuple(self, weights: Floats) -> csr_array:
         """(T, G): the weights of a tuple's members in their bins."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntmp_cli.learning.groups import usable_rate
-from ntmp_cli.learning.method import Task
+
+if TYPE_CHECKING:  # methods need torch, estimators do not
+    from ntmp_cli.learning.method import Task
 
 
 def prior_free_settings(task: Task) -> dict[str, Any]:

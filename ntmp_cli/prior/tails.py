@@ -89,7 +89,8 @@ def silverman(at: Floats, weights: Floats) -> float:
 
 
 def _quantiles(at: Floats, weights: Floats, levels: Floats) -> Floats:
-    """Weighted quantiles of values in ascending order."""
+    """Weighted quantiles of values in ascending order; values without weight change nothing."""
+    at, weights = at[weights > 0], weights[weights > 0]
     before = np.cumsum(weights) - weights / 2
     found: Floats = np.interp(levels * weights.sum(), before, at)
     return found

@@ -38,14 +38,6 @@ class PageFigure:
 
 
 @dataclass(frozen=True)
-class PageWords:
-    """Paragraphs under a heading that opens on a click."""
-
-    heading: str
-    paragraphs: Sequence[str]
-
-
-@dataclass(frozen=True)
 class PageRun:
     """A run: a line about it, what was found, its settings, and where it came from (name to SHA-256)."""
 
@@ -62,8 +54,10 @@ class Page:
     """Everything that a page shows, in its order."""
 
     title: str
+    verdict: str
     summary: Sequence[str]
-    words: Sequence[PageWords]
+    chart: PageFigure | None
+    comparisons: PageTable | None
     tables: Sequence[PageTable]
     figures: Sequence[PageFigure]
     runs: Sequence[PageRun]

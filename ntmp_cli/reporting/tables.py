@@ -139,27 +139,27 @@ def _block_cells(
     }
     rows = []
     for entry in block:
-        cells = _label_cells(entry)
+        cells = label_cells(entry.first, entry.seeds)
         for metric in metrics:
             row = entry.by_metric.get(metric)
             cells.append(metric_cell(metric, row, best=row in best[metric], interval=intervals))
         if reference is not None:
             cells.append(_difference_cell(metrics[0], entry, _reference_of(entry, block, reference)))
         if compared:
-            cells += _statistics_cells(metrics[0], compared.get((cell_of(entry.first), entry.key)))
+            cells += statistics_cells(metrics[0], compared.get((cell_of(entry.first), entry.key)))
         rows.append(tuple(cells))
     return tuple(rows)
 
 
-def _label_cells(entry: _Entry) -> list[Cell]:
-    row = entry.first
+def label_cells(row: SummaryRow, seeds: int) -> list[Cell]:
+    """Data set, tuples, prior, method, variant and number of seeds."""
     return [
         Cell(row["dataset"], (row["dataset"],)),
         Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
         Cell(f"{row['prior']:g}", (row["prior"],)),
         Cell(row["method"], (row["method"],)),
         Cell(row["variant"], (row["variant"],)),
-        Cell(str(entry.seeds), (entry.seeds,)),
+        Cell(str(seeds), (seeds,)),
     ]
 
 
@@ -185,10 +185,13 @@ def metric_number(metric: str, value: float) -> str:
     return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
 
 
+def metric_header(metric: str) -> str:
+    return f"{metric} (%)" if metric in PERCENT else metric
+
+
 def _metric_column(metric: str) -> Column:
-    header = f"{metric} (%)" if metric in PERCENT else metric
     fields = ("mean", "std", "undefined", "ci_low", "ci_high")
-    return Column(header, tuple(f"{metric}_{field}" for field in fields), numeric=True)
+    return Column(metric_header(metric), tuple(f"{metric}_{field}" for field in fields), numeric=True)
 
 
 def metric_cell(metric: str, row: SummaryRow | None, *, best: bool, interval: bool = False) -> Cell:
@@ -257,7 +260,8 @@ def _statistics_columns(metric: str) -> list[Column]:
     ]
 
 
-def _statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
+def statistics_cells(metric: str, found: Comparison | None) -> list[Cell]:
+    """Interval of the difference, corrected p and effect size."""
     if found is None or found["p"] is None or found["p_holm"] is None or found["cliff"] is None:
         return [Cell(ABSENT, (None,) * count) for count in (2, 3, 4)]
     low, high = found["difference_low"], found["difference_high"]

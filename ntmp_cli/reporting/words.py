@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ntmp_cli.evaluation.comparisons import Comparison, Entry
+from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
 from ntmp_cli.evaluation.metrics import LOWER_IS_BETTER
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.evaluation.summary import SummaryRow, cell_of
 from ntmp_cli.reporting.tables import PERCENT, best_rows, is_ceiling, metric_number, pairs_word, signed
 
 LEVEL = 0.05
@@ -17,9 +17,9 @@ def comparison_words(found: Comparison) -> str:
     """A short paragraph about one method against the reference.
 
     A winner is named only where the corrected p is below .05 and the mean and most pairs point the same way. Where so
-    few pairs cannot reach such a p, the sentence says that the test cannot decide. A ceiling never wins.
+    few pairs cannot reach such a p, the sentence says that the test cannot decide. An oracle never wins.
     """
-    ours, theirs = Entry(found["method"], found["variant"]), Entry(found["reference"], found["reference_variant"])
+    ours, theirs = entry_of(found), Entry(found["reference"], found["reference_variant"])
     where = _where(found)
     if found["difference"] is None or found["p"] is None or found["p_holm"] is None:
         why = f" ({'; '.join(found['missing'][:3])})" if found["missing"] else ""
@@ -37,11 +37,11 @@ def _where(found: Comparison) -> str:
 def _by_how_much(found: Comparison, ours: Entry, theirs: Entry) -> str:
     metric, difference = found["metric"], found["difference"] or 0.0
     size = _amount(metric, difference)
-    ceiling = "the ceiling " if is_ceiling(found["reference"]) else ""
+    bound = "the upper bound " if is_ceiling(found["reference"]) else ""
     if not float(metric_number(metric, abs(difference))):
-        relation = f"{ours} and {ceiling}{theirs} have the same mean {metric} to the digits shown"
+        relation = f"{ours} and {bound}{theirs} have the same mean {metric} to the digits shown"
     else:
-        relation = f"{ours} is {size} {'above' if difference > 0 else 'below'} {ceiling}{theirs} in {metric}"
+        relation = f"{ours} is {size} {'above' if difference > 0 else 'below'} {bound}{theirs} in {metric}"
         if metric in LOWER_IS_BETTER:
             relation += ", of which less is better,"
     low, high = found["difference_low"], found["difference_high"]
@@ -63,8 +63,8 @@ def _how_sure(found: Comparison, ours: Entry, theirs: Entry) -> str:
     if p >= LEVEL:
         return f"The test does not tell them apart (p = {p_word(p)}{over}).{effect}"
     if is_ceiling(found["reference"]):
-        return f"The difference is significant (p = {p_word(p)}{over}); a ceiling sees the labels.{effect}"
-    winner = _winner(found)
+        return f"The difference is significant (p = {p_word(p)}{over}); the upper bound sees the labels.{effect}"
+    winner = winner_of(found)
     if winner is None:
         doubt = "but the mean and most pairs do not point the same way, so no winner is named"
         return f"They differ significantly (p = {p_word(p)}{over}), {doubt}.{effect}"
@@ -72,7 +72,7 @@ def _how_sure(found: Comparison, ours: Entry, theirs: Entry) -> str:
     return f"{better} is significantly better (p = {p_word(p)}{over}).{effect}"
 
 
-def _winner(found: Comparison) -> int | None:
+def winner_of(found: Comparison) -> int | None:
     """1 for the method, −1 for the reference; None where the mean and the majority of pairs disagree."""
     difference, balance = found["difference"] or 0.0, found["wins"] - found["losses"]
     if difference * balance <= 0:
@@ -101,23 +101,32 @@ def _delta(value: float) -> str:
 def study_words(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Comparison]) -> list[str]:
     """What was run, whose mean leads where, and how many differences the tests found."""
     rows = [row for row in summary if row["metric"] == metric]
-    cells = dict.fromkeys(cell_of(row) for row in rows)
-    entries = dict.fromkeys(Entry(row["method"], row["variant"]) for row in rows)
-    datasets = dict.fromkeys(row["dataset"] for row in rows)
+    return [setup_words(rows), *_leaders(rows, metric), tested_words(comparisons, metric)]
+
+
+def setup_words(rows: Sequence[SummaryRow]) -> str:
+    """Methods, data and seeds of the rows of one metric."""
+    cells = list(dict.fromkeys(cell_of(row) for row in rows))
+    entries = dict.fromkeys(entry_of(row) for row in rows)
     seeds = sorted({row["seeds"] for row in rows})
-    sentences = [
-        f"{_counted(len(entries), 'method')} on {_counted(len(datasets), 'data set')} "
-        f"({_counted(len(cells), 'cell')} of data set, tuples and prior), "
-        f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'} each."
-    ]
-    return [*sentences, *_leaders(rows, metric, list(cells)), _tested(comparisons, metric)]
+    repeated = f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'} each"
+    methods = _counted(len(entries), "method")
+    if len(cells) == 1:
+        (cell,) = cells
+        return f"{methods} on {cell.dataset}, tuples {cell.tuples}, prior π = {cell.prior:g}; {repeated}."
+    datasets = _counted(len({cell.dataset for cell in cells}), "data set")
+    return f"{methods} on {datasets} ({len(cells)} cells of data set, tuples and prior); {repeated}."
 
 
-def _leaders(rows: Sequence[SummaryRow], metric: str, cells: Sequence[Cell]) -> list[str]:
+def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
+    """How many cells each method leads; of a single cell the verdict says it."""
+    cells = list(dict.fromkeys(cell_of(row) for row in rows))
+    if len(cells) == 1:
+        return []
     leading: dict[str, int] = {}
     for cell in cells:
         for row in best_rows([row for row in rows if cell_of(row) == cell]):
-            name = str(Entry(row["method"], row["variant"]))
+            name = str(entry_of(row))
             leading[name] = leading.get(name, 0) + 1
     if not leading:
         return []
@@ -128,7 +137,7 @@ def _leaders(rows: Sequence[SummaryRow], metric: str, cells: Sequence[Cell]) -> 
     return [f"Best mean {metric}, ties included: {shares}{aside}."]
 
 
-def _tested(comparisons: Sequence[Comparison], metric: str) -> str:
+def tested_words(comparisons: Sequence[Comparison], metric: str) -> str:
     if not comparisons:
         return "Nothing was tested, because the evaluation names no reference (`ntmp evaluate --reference METHOD`)."
     own = [c for c in comparisons if c["metric"] == metric and c["scope"] == "cell" and c["p_holm"] is not None]
@@ -142,7 +151,8 @@ def _tested(comparisons: Sequence[Comparison], metric: str) -> str:
     if not able:
         fewest, most = (pick(c["pairs"] for c in own) for pick in (min, max))
         reach = pairs_word(most) if fewest == most else f"{fewest} to {most} pairs"
-        return f"{text}, none of which can reach p < 0.05 with {reach}; every difference within a cell is descriptive."
+        none = "none of which can" if len(own) > 1 else "which cannot"
+        return f"{text}, {none} reach p < 0.05 with {reach}; every difference within a cell is descriptive."
     unable = f"; {len(own) - len(able)} cannot reach p < 0.05 with so few pairs" if len(able) < len(own) else ""
     return f"{text}, {len(found)} with p < 0.05 after Holm{unable}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm
 
 from ntmp_cli.artifacts import Artifact, IfExists, Plan, describe_input, kept_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.scores import read_all_scores
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError, UsageError
-from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts, benjamini_hochberg
-from ntmp_cli.learning.counts import count_posterior
+from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
 from ntmp_cli.learning.groups import usable_rate
-from ntmp_cli.learning.recalibration import recalibrate
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
@@ -65,7 +67,8 @@ def audit(
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
     inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
-    plan = Plan("audit", config.model_dump(mode="json"), config.seed, inputs)
+    reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
+    plan = Plan("audit", config.model_dump(mode="json"), config.seed, inputs, reads)
     if out is not None and (kept := kept_output(out, plan, if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
@@ -172,9 +175,7 @@ def _judge(
     found, calibrated, pools = _noise_of(everyone, config)
     sizes, counts = (np.concatenate([getattr(part, name) for part in everyone]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
-    posterior = count_posterior(
-        torch.from_numpy(z), torch.from_numpy(sizes), torch.from_numpy(counts), found.noise
-    ).numpy()
+    posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(found.noise)))
     inside = int(sum(part.sizes.sum() for part in fitted))
     trained_tuples = sum(len(part.sizes) for part in fitted)
     # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
@@ -246,7 +247,7 @@ def _noise_of(parts: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudi
     rate = usable_rate(float(counts.sum() / sizes.sum()))
     noise = COUNT_NOISE
     for _ in range(ROUNDS):
-        lines = [recalibrate(part.scores, part.sizes, part.counts, noise) for part in parts]
+        lines = [recalibrate(part.scores, replace(part, noise=noise).observed) for part in parts]
         z = [line.slope * part.scores + line.intercept for line, part in zip(lines, parts, strict=True)]
         found = audit_counts(np.concatenate(z), sizes, counts, rate, config.confidence)
         settled = abs(found.noise - noise) < SETTLED
@@ -279,7 +280,7 @@ def _rows(
         "likeliest": found.likeliest,
         "wrong": found.wrong,
         "p": found.p_values,
-        "p_adjusted": benjamini_hochberg(found.p_values),
+        "p_adjusted": false_discovery_control(found.p_values),
         "flagged": found.wrong > config.flag_above,
     }
 

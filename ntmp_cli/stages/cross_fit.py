@@ -16,9 +16,10 @@ from scipy.special import expit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import EstimatePriorConfig, TrainConfig
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
-from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import HeldoutData, Job, Outcome, train_epochs
@@ -184,7 +185,7 @@ def _taught(data: TrainingData, score: Score) -> TrainingData:
 
     def inside(chunk: TupleChunk) -> NDArray[np.float32]:
         raw, n, m = chunk.load()
-        return count_posterior(torch.from_numpy(score(raw)), torch.from_numpy(n), torch.from_numpy(m)).float().numpy()
+        return count_posterior(score(raw), CountObservations(n, m)).astype(np.float32)
 
     def outside(chunk: UnlabeledChunk) -> NDArray[np.float32]:
         believed: NDArray[np.float32] = expit(score(chunk.load())).astype(np.float32)

@@ -54,7 +54,7 @@ def design(
     if out is None:
         return facts, None
     inputs = () if source.artifact is None else (describe_input(source.artifact),)
-    plan = Plan("design", config.model_dump(mode="json"), None, inputs)
+    plan = Plan("design", config.model_dump(mode="json"), None, inputs, () if tuples is None else (tuples,))
     if kept := kept_output(out, plan, if_exists):
         return facts, kept
     figure = _figure(source, facts)

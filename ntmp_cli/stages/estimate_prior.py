@@ -19,7 +19,7 @@ from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
 from ntmp_cli.stages.cross_fit import Watching, cross_fitted, score_model
-from ntmp_cli.stages.features import encode_tuples, file_identity
+from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
 from ntmp_cli.stages.train import choose_device
 from ntmp_cli.stages.training_data import read_task
 
@@ -41,8 +41,9 @@ def estimate_prior(
     priors.get(config.estimator)
     tuples = open_artifact(tuples_path, "tuples")
     settings = config.model_dump(mode="json")
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
-    plan = Plan("prior", {**settings, **files}, config.seed, (describe_input(tuples),))
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    reads = (tuples_path, *weights_files(config))
+    plan = Plan("prior", {**settings, **files}, config.seed, (describe_input(tuples),), reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     chosen = choose_device(device)

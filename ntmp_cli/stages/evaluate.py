@@ -70,7 +70,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     _require_test_labels(opened)
     _require_reference(config.reference, opened)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
-    plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened))
+    plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
     if kept := kept_output(out, plan, if_exists):
         return kept
 

@@ -22,7 +22,7 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     """Write the network of a run, with everything before and after it, and what its input is."""
     exporter = exporters.get(config.format)
     run = open_run(run_path)
-    plan = Plan("export", config.model_dump(mode="json"), None, (describe_input(run),))
+    plan = Plan("export", config.model_dump(mode="json"), None, (describe_input(run),), (run_path,))
     if kept := kept_output(out, plan, if_exists):
         return kept
     temperature = usable_temperature(run)

@@ -36,12 +36,15 @@ from ntmp_cli.artifacts.shards import (
 )
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.encoders import Encoder, build_encoder
+from ntmp_cli.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # An encoder that is drawn at random is the same for all seeds of a study.
 ENCODER_SEED = 0
 BATCH = 256
+# Settings that may name a file.
+WEIGHTS_FILES = ("encoder_weights", "clip_model", "clip_weights")
 
 
 def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device) -> Artifact:
@@ -52,7 +55,8 @@ def encode_tuples(tuples: Artifact, encoder: str, config: TrainConfig, folder: P
         "weights": file_identity(weights),
         "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
     }
-    plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),))
+    reads = (tuples.path, *weights_files(config))
+    plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
     out = folder / f"features-{encoder.replace(':', '-')}-{digest}"
     with sole_user(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
@@ -93,6 +97,12 @@ def file_identity(name: str | None) -> str | None:
     if name is not None and Path(name).is_file():
         return f"sha256:{sha256_file(Path(name))}"
     return name
+
+
+def weights_files(config: Settings) -> tuple[Path, ...]:
+    """The files that a frozen encoder is read from."""
+    named = [getattr(config, name) for name in WEIGHTS_FILES]
+    return tuple(Path(name) for name in named if name is not None and Path(name).is_file())
 
 
 def _training_instances(tuples: Artifact) -> Iterator[NDArray[np.generic]]:

@@ -61,7 +61,8 @@ def import_tuples(
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)))
+    reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
+    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)), reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, Scratch(staging.path) as scratch:
@@ -104,12 +105,24 @@ def _lineage(inputs: Inputs, opened: Opened) -> Iterator[dict[str, str]]:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
         identity = _together(path, files) if path.is_dir() else sha256_file(path)
         yield {"kind": role, "name": path.resolve().name, "sha256": identity}
+    for role, path, named in _images_elsewhere(inputs, opened):
+        files = sorted({file for file in named if file.is_file()})
+        yield {"kind": f"{role}-images", "sha256": _together(path.parent, files)}
+
+
+def _places_of_images(inputs: Inputs, opened: Opened) -> list[Path]:
+    """One image of every folder that tables name images of: an output around any of them is around this one."""
+    files = [file for _, _, named in _images_elsewhere(inputs, opened) for file in named]
+    return list({file.parent: file for file in files}.values())
+
+
+def _images_elsewhere(inputs: Inputs, opened: Opened) -> Iterator[tuple[str, Path, list[Path]]]:
+    """Role, table and image files of every table that names images."""
     sources = {"tuples": opened.main, "unlabeled": opened.unlabeled, "test": opened.test}
     for role, path in inputs.paths().items():
         source = sources.get(role)
-        if isinstance(source, PictureRows) and not path.is_dir():  # a table names images that lie elsewhere
-            files = sorted({file for file in source.files if file is not None and file.is_file()})
-            yield {"kind": f"{role}-images", "sha256": _together(path.parent, files)}
+        if isinstance(source, PictureRows) and not path.is_dir():
+            yield role, path, [file for file in source.files if file is not None]
 
 
 def _together(folder: Path, files: Sequence[Path]) -> str:

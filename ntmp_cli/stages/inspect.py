@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
 from ntmp_cli.artifacts.shards import read_tuple_shard, tuple_shard_names
+from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.errors import UsageError
 
 
@@ -46,14 +47,16 @@ def draw_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
         )
     if figure.suffix.lower() != ".png":
         raise UsageError(f"--figure {figure}: the montage is a PNG file", hint="Name it something.png.")
+    refuse_overlap(figure, (artifact.path,))
     block = read_tuple_shard(artifact, tuple_shard_names(artifact, "train")[0])
     sizes = np.diff(block.offsets)[:rows]
     images = np.full((len(sizes), int(sizes.max()), *_pixels(artifact, block.instances[:1]).shape[1:]), np.nan)
     for t, size in enumerate(sizes):
         images[t, :size] = _pixels(artifact, block.instances[block.offsets[t] : block.offsets[t] + size])
     captions = [f"{m} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
-    figure.parent.mkdir(parents=True, exist_ok=True)
-    figure.write_bytes(tuple_montage(images, captions, f"{artifact.summary['dataset']}: tuples and recorded counts"))
+    drawn = tuple_montage(images, captions, f"{artifact.summary['dataset']}: tuples and recorded counts")
+    with replacing(figure) as partial:
+        partial.write_bytes(drawn)
 
 
 def _pixels(artifact: Artifact, instances: NDArray[np.generic]) -> NDArray[np.float64]:

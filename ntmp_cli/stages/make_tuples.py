@@ -17,7 +17,7 @@ from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.drawing import TupleDraw
-from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled
+from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
 from ntmp_cli.data.pools import Parts, choose_unlabeled, cut
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
@@ -80,7 +80,7 @@ def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
     # The name without the user's folders: manifests hold no host path.
     settings = {**config.model_dump(mode="json"), "dataset": data.name}
     lineage = {"kind": "dataset", "name": data.name, "sha256": data.fingerprint()}
-    return Plan("tuples", settings, config.seed, (lineage,))
+    return Plan("tuples", settings, config.seed, (lineage,), (*named_paths(config.dataset), *data.files))
 
 
 def _choose_unlabeled(

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
 from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
-from ntmp_cli.data.labelled import datasets
+from ntmp_cli.data.labelled import datasets, named_paths
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.metrics import metrics
@@ -20,6 +20,7 @@ from ntmp_cli.prior.estimator import priors
 from ntmp_cli.settings import build
 from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
+from ntmp_cli.stages.features import weights_files
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.prior_lookup import prior_of
 from ntmp_cli.stages.report import report
@@ -50,6 +51,18 @@ class Study:
     estimates: dict[int, EstimatePriorConfig]
     without_prior: frozenset[str]  # names of the trainings that use the estimate
     config: PipelineConfig = field(repr=False)
+
+    def reads(self) -> list[Path]:
+        """The files that are named by settings."""
+        named = [path for tuples in self.tuples.values() for path in named_paths(tuples.dataset)]
+        for settings in (*self.trainings.values(), *self.estimates.values()):
+            named += weights_files(settings)
+        return named
+
+    def folders(self) -> list[str]:
+        """What is made below OUT."""
+        made = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
+        return [*made, "runs", "evaluation", "report"]
 
 
 def resolve(config: PipelineConfig, where: str) -> Study:
@@ -127,6 +140,7 @@ def run_pipeline(
     watching: Callable[[int], AbstractContextManager[Watcher | None]] = lambda epochs: nullcontext(),
 ) -> Iterator[Step]:
     """Walk make-tuples, train, evaluate and report, yielding each step as it is done."""
+    refuse_overlap(out, study.reads(), study.folders())
     for seed, tuples in study.tuples.items():
         made = make_tuples(tuples, out / f"tuples-{seed}", data_root=data_root, download=download, if_exists="refresh")
         yield Step(f"tuples-{seed}", made)

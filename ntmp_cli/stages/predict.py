@@ -16,10 +16,13 @@ from safetensors.torch import load as load_safetensors
 from scipy.special import expit, logit
 from torch import nn
 
-from ntmp_cli.artifacts import Artifact, open_artifact
+from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig, TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.data.own.grouping import NONE, counts_of_tuples
 from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.own.problems import Problems
@@ -27,7 +30,6 @@ from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.own.sources import open_new_rows
 from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import ArtifactError, DataError
-from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.method import Task
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
@@ -51,6 +53,7 @@ def predict_rows(
     """Score the rows of `source` and write them to `out`, or as CSV to `stream`."""
     run = open_run(run_path)
     if stream is None:
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
         require_writable(out, if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(
@@ -212,12 +215,9 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: Artifact) -> Ite
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        posterior[tuples.rows] = count_posterior(
-            torch.from_numpy(scoring.log_odds(scores[tuples.rows])),
-            torch.from_numpy(np.diff(tuples.offsets)),
-            torch.from_numpy(tuples.counts),
-            run.manifest.config["count_noise"],
-        ).numpy()
+        law = count_noise(run.manifest.config["count_noise"])
+        observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
+        posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
     if (codes == NONE).any():
         log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
     start = 0

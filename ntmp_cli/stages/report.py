@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +24,24 @@ from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.comparisons import Comparison, Entry
 from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.reporting.comparison_table import comparison_table
+from ntmp_cli.reporting.dots import dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
 from ntmp_cli.reporting.grid import metric_grid
 from ntmp_cli.reporting.operating import operating_of, operating_words
-from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, PageWords, render_page
+from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
+from ntmp_cli.reporting.overview import Overview, overview_table
+from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
 from ntmp_cli.reporting.paper import Ours, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
 from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.verdict import upper_bound, verdict
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
 PAGE = "index.html"
+CHART = "methods"
+COMPARISON_TABLE = "comparisons"
 DEFAULT_METRICS = ("accuracy", "ap", "auroc", "macro_f1")
 # The columns of the paper's main table and of its small one. Temperatures by counts stand in where labels are unknown.
 MAIN_METRICS = ("ap", "auroc", "ece_scaled_labels", "brier_scaled_labels")
@@ -69,15 +76,33 @@ def report(
     evaluation = open_artifact(evaluation_path, "evaluation")
     extras = [open_artifact(path, "sweep") for path in sweeps] + [open_artifact(path, "prior") for path in priors]
     inputs = tuple(describe_input(each) for each in (evaluation, *extras))
-    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs)
+    reads = (evaluation_path, *sweeps, *priors)
+    plan = Plan("report", config.model_dump(mode="json", exclude_none=True), None, inputs, reads)
     if kept := kept_output(out, plan, if_exists):
         return kept
     found = _read(evaluation)
     tables = _tables(found, config)
     drawn = {**_figures(found, config), **{name: images for name, images, _ in map(_carried, extras, _names(extras))}}
     metrics = _metrics(evaluation, config)
-    words = _words(found, metrics)
-    summary = study_words(found.groups, metrics[0], found.comparisons)
+    headline = verdict(found.groups, metrics[0], found.comparisons)
+    setup, *leaders, tested = study_words(found.groups, metrics[0], found.comparisons)
+    bound = [text for text in [upper_bound(found.groups, metrics[0])] if text]
+    figures = {name: _page_figure(name, images["svg"]) for name, images in drawn.items() if name in CAPTIONS and images}
+    shown = dict(tables)
+    compared = shown.pop(COMPARISON_TABLE, None)
+    page = Page(
+        title=config.title,
+        verdict=headline,
+        # How much was tested is in the caption of the comparisons, where there are any.
+        summary=[*bound, setup, *([] if compared else [tested])],
+        chart=_chart(found, metrics[0], drawn[CHART]),
+        comparisons=compared,
+        tables=list(shown.values()),
+        figures=[*figures.values(), *(figure for _, _, figure in map(_carried, extras, _names(extras)))],
+        runs=[_page_run(run) for run in found.runs],
+        lineage=_lineage([evaluation, *extras]),
+        version=__version__,
+    )
     with publishing(out, plan, if_exists=if_exists) as staging:
         for name, entry in tables.items():
             staging.add_bytes(f"{name}.md", f"# {escape_markdown(config.title)}\n\n{to_markdown(entry.table)}".encode())
@@ -86,19 +111,8 @@ def report(
         for name, images in drawn.items():
             for kind, image in images.items():
                 staging.add_bytes(f"{name}.{kind}", image)
-        staging.add_bytes("words.md", _markdown_words(config.title, summary, words).encode())
-        figures = [_page_figure(name, images["svg"]) for name, images in drawn.items() if name in CAPTIONS and images]
-        figures += [figure for _, _, figure in map(_carried, extras, _names(extras))]
-        page = Page(
-            title=config.title,
-            summary=summary,
-            words=words,
-            tables=list(tables.values()),
-            figures=figures,
-            runs=[_page_run(run) for run in found.runs],
-            lineage=_lineage([evaluation, *extras]),
-            version=__version__,
-        )
+        words = _markdown_words(config.title, [headline, *bound, setup, *leaders, tested], _words(found, metrics))
+        staging.add_bytes("words.md", words.encode())
         staging.add_bytes(PAGE, render_page(page))
         written = [f"{name}.{kind}" for name in tables for kind in ("md", "csv", "tex")]
         written += [f"{name}.{kind}" for name, images in drawn.items() for kind in images]
@@ -122,14 +136,21 @@ def tables_of(evaluation: Artifact, config: ReportConfig) -> list[Table]:
     return [entry.table for entry in _tables(_read(evaluation), config).values()]
 
 
-def table_of(evaluation: Artifact, config: ReportConfig) -> Table:
-    """The results table of an evaluation."""
-    return _results(_read(evaluation), config)
+def overview_of(evaluation: Artifact, config: ReportConfig | None = None, *, wide: bool = False) -> Overview:
+    """The verdict with a table for the terminal; `wide`: with every column of the results table.
+
+    Without `config` it is about the metrics that the evaluation was asked for.
+    """
+    found = _read(evaluation)
+    config = config or ReportConfig(title="Test results", metrics=tuple(evaluation.manifest.config["metrics"]))
+    metrics = _metrics(evaluation, config, OVERVIEW_METRICS)
+    table = _results(found, config) if wide else overview_table(found.groups, metrics)
+    return Overview(verdict(found.groups, metrics[0], found.comparisons), upper_bound(found.groups, metrics[0]), table)
 
 
-def _metrics(evaluation: Artifact, config: ReportConfig) -> tuple[str, ...]:
+def _metrics(evaluation: Artifact, config: ReportConfig, default: tuple[str, ...] = DEFAULT_METRICS) -> tuple[str, ...]:
     present = evaluation.summary["metrics"]
-    chosen = config.metrics or tuple(name for name in DEFAULT_METRICS if name in present) or tuple(present)
+    chosen = config.metrics or tuple(name for name in default if name in present) or tuple(present)
     for name in chosen:
         if name not in present:
             raise UsageError(
@@ -180,6 +201,8 @@ def _tables(found: Evaluated, config: ReportConfig) -> dict[str, PageTable]:
         made["small-comparison"] = ("Small comparison", results_table(found.groups, title=title, metrics=small))
     if config.compare == "paper":
         made["beside-the-paper"] = ("Beside the paper", beside_the_paper(found.groups, _ours(found), title=title))
+    if compared := comparison_table(found.comparisons, _metrics(found.artifact, config), title=title):
+        made[COMPARISON_TABLE] = (f"Compared with {found.reference}", compared)
     return {name: PageTable(name, heading, table) for name, (heading, table) in made.items()}
 
 
@@ -198,7 +221,7 @@ def _ours(found: Evaluated) -> dict[tuple[Cell, Entry], Ours]:
 # Words ---------------------------------------------------------------------------------------------
 
 
-def _words(found: Evaluated, metrics: Sequence[str]) -> list[PageWords]:
+def _words(found: Evaluated, metrics: Sequence[str]) -> dict[str, list[str]]:
     """A paragraph per comparison: all cells together first, then cell by cell, metric after metric."""
     groups: dict[str, list[str]] = {}
     ours = [own for own in found.comparisons if own["metric"] in metrics]
@@ -209,13 +232,13 @@ def _words(found: Evaluated, metrics: Sequence[str]) -> list[PageWords]:
             else f"{own['dataset']} {own['tuples']} at π = {own['prior']:g}"
         )
         groups.setdefault(heading, []).append(comparison_words(own))
-    return [PageWords(heading, paragraphs) for heading, paragraphs in groups.items()]
+    return groups
 
 
-def _markdown_words(title: str, summary: Sequence[str], words: Sequence[PageWords]) -> str:
+def _markdown_words(title: str, summary: Sequence[str], words: Mapping[str, Sequence[str]]) -> str:
     parts = [f"# {escape_markdown(title)}", " ".join(map(escape_markdown, summary))]
-    for group in words:
-        parts += [f"## {escape_markdown(group.heading)}", *map(escape_markdown, group.paragraphs)]
+    for heading, paragraphs in words.items():
+        parts += [f"## {escape_markdown(heading)}", *map(escape_markdown, paragraphs)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -243,10 +266,17 @@ CAPTIONS = {
 def _figures(found: Evaluated, config: ReportConfig) -> dict[str, dict[str, bytes]]:
     curves = [_curve(row) for row in read_json_lines(found.artifact, CURVES)]
     return {
+        CHART: method_dots(found.groups, _metrics(found.artifact, config)[0]),
         "learning-curves": learning_curves(curves, title=config.title),
         "metrics-against-prior": metrics_against_prior(found.groups, title=config.title),
         "reliability": reliability_diagrams(_diagrams(found.artifact), title=config.title),
     }
+
+
+def _chart(found: Evaluated, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
+    if not images:
+        return None
+    return PageFigure(CHART, f"All methods: {metric}", dots_caption(found.groups, metric), images["svg"])
 
 
 def _page_figure(name: str, svg: bytes) -> PageFigure:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ntmp_cli.artifacts import Artifact, Plan, kept_output, open_artifact, sole_user
-from ntmp_cli.artifacts.layout import TEST_LABELS
+from ntmp_cli.artifacts import Artifact, Plan, kept_output, open_artifact, refuse_overlap, sole_user
+from ntmp_cli.artifacts.layout import SWEEP_FOLDERS, TEST_LABELS
 from ntmp_cli.artifacts.manifest import carries_manifest
 from ntmp_cli.config import (
     CountNoiseSweepConfig,
@@ -20,12 +20,13 @@ from ntmp_cli.config import (
     PriorSweepConfig,
     SweepConfig,
 )
-from ntmp_cli.data.labelled import LabelledData, load_labelled
+from ntmp_cli.data.labelled import LabelledData, load_labelled, named_paths
 from ntmp_cli.data.specs import mean_rate, parse_spec
 from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError, NtmpError, UsageError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.settings import build
+from ntmp_cli.stages.features import weights_files
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.sweep_results import publish_results
@@ -125,6 +126,10 @@ class Workplace:
     download: bool = False
     device: str = "auto"
 
+    def folders(self) -> list[str]:
+        """What is made below OUT."""
+        return [folder for folder in SWEEP_FOLDERS if folder != "tuples" or self.own_tuples is None]
+
     def cell(self, cell: Cell) -> Path:
         return self.out / "cells" / cell.name
 
@@ -170,6 +175,7 @@ def run_sweep(
 ) -> Sweep:
     """Train every cell that is not there yet, whatever becomes of the others, and publish what all of them show."""
     start = engines.get(engine)
+    refuse_overlap(place.out, _reads(plan, place), place.folders())
     with sole_user(place.out) as mine, stop_requested() as stopping:
         if not mine:
             raise UsageError(f"{place.out}: another sweep is at work there", hint="Wait for it, or choose another OUT.")
@@ -192,6 +198,13 @@ def run_sweep(
     failed = [failure.cell for failure in tally.failures]
     runs = {cell.name: open_artifact(place.cell(cell), "run") for cell in plan.cells if cell.name not in failed}
     return Sweep(plan, tally, publish_results(plan, runs, failed, resources.threads, place.out / "results"))
+
+
+def _reads(plan: SweepPlan, place: Workplace) -> set[Path]:
+    """The inputs that come from outside."""
+    own = () if place.own_tuples is None else (place.own_tuples,)
+    named = [path for cell in plan.cells if cell.tuples for path in named_paths(cell.tuples.dataset)]
+    return {*own, *named, *(file for cell in plan.cells for file in weights_files(cell.training))}
 
 
 def failed_cells(tally: Tally, what: str) -> FailedCellsError:

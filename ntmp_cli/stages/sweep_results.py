@@ -48,7 +48,9 @@ def publish_results(
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
     how = {"sweep": plan.kind, "threads_per_cell": threads, "failed": list(failed), "left_out": left_out}
     inputs = tuple(describe_input(run) for run in runs.values())
-    publication = Plan("sweep", {**settings, **how, "cells": list(runs)}, None, inputs)
+    publication = Plan(
+        "sweep", {**settings, **how, "cells": list(runs)}, None, inputs, tuple(run.path for run in runs.values())
+    )
     if kept := kept_output(out, publication, "refresh"):
         return kept
     values = {name: run_metrics(run, metrics.names(), _deployment_prior(plan, run)) for name, run in runs.items()}

@@ -12,9 +12,10 @@ from scipy.special import expit
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData
-from ntmp_cli.learning.counts import count_posterior
 from ntmp_cli.learning.method import FitData
 from ntmp_cli.learning.methods.discriminant import ClosedForm
 from ntmp_cli.learning.models import Scorer, build_scorer
@@ -45,10 +46,7 @@ def discriminant_targets(config: TrainConfig, source: Artifact) -> InstanceTarge
     """P(y=1) of every training instance by the closed form of SPEC 4b: given its tuple's count, or the prior of U."""
     pieces = _pieces(config, source)
     scores = ClosedForm(config, read_task(source)).discriminant(pieces).scores
-    inside = [
-        count_posterior(torch.from_numpy(scores(x)), torch.from_numpy(n), torch.from_numpy(m)).numpy()
-        for x, n, m in pieces.tuples()
-    ]
+    inside = [count_posterior(scores(x), CountObservations(n, m)) for x, n, m in pieces.tuples()]
     outside = [expit(scores(x)) for x in pieces.unlabeled()]
     return np.concatenate(inside).astype(np.float32), np.concatenate(outside).astype(np.float32)
 

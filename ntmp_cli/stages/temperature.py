@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import mean_nll
 from ntmp_cli.evaluation.calibration import Temperature, temperature_by_counts
-from ntmp_cli.evaluation.count_likelihood import CountLikelihood
 from ntmp_cli.evaluation.metrics import refuse_nan
 from ntmp_cli.learning.groups import rate_shift
 
@@ -54,8 +56,8 @@ def log_temperature_error(run: Artifact, found: Temperature, noise: float) -> fl
         return 0.0
     scores = read_all_scores(run)
     inside, shift = scores["heldout_tuples"].astype(np.float64), tuple_shift(run)
-    likelihood = CountLikelihood(scores["heldout_sizes"], scores["heldout_counts"], noise)
+    observed = CountObservations(scores["heldout_sizes"], scores["heldout_counts"], count_noise(noise))
     steps = np.exp(np.array([-STEP, 0.0, STEP])) / found.value
-    below, there, above = likelihood.nll(steps[:, None] * inside - shift).tolist()
+    below, there, above = mean_nll(steps[:, None] * inside - shift, observed).tolist()
     curvature = (above - 2 * there + below) / STEP**2
     return float(1 / math.sqrt(len(scores["heldout_sizes"]) * curvature)) if curvature > 0 else math.inf

@@ -24,6 +24,7 @@ from ntmp_cli.artifacts import (
     kept_output,
     open_artifact,
     publishing,
+    refuse_overlap,
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
@@ -46,8 +47,9 @@ from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, metho
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess, process_group
+from ntmp_cli.learning.resuming import UnfitStateError
 from ntmp_cli.ranks import is_first_process, local_rank, number_of_processes
-from ntmp_cli.stages.features import encode_tuples, file_identity
+from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
 from ntmp_cli.stages.prior_lookup import prior_of
 from ntmp_cli.stages.teacher import discriminant_targets, fit_data, prior_weights
 from ntmp_cli.stages.training_data import (
@@ -95,6 +97,7 @@ def train(
     config = config.model_copy(update={"parts": _parts(config)})
     estimate = None if prior_from is None else _used_estimate(config, prior_from, tuples)
     plan = training_plan(config, tuples, estimate)
+    refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
     store = CheckpointStore(out, plan, resume=resume, every_seconds=checkpoint_seconds, writes=is_first_process())
     if kept := kept_output(out, plan, if_exists):
         store.remove()
@@ -117,7 +120,7 @@ def train(
             job = _assemble(config, method, tuples, source, test, heldout, chosen, store, processes)
             batch_size = job.data.batch_size
             with stop_requested() as job.stop:
-                model, outcome = _run(job, watcher)
+                model, outcome = _run(job, watcher, store)
         else:
             model, outcome = _fit(config, method, source, test, heldout)
         if processes.rank == 0:
@@ -143,8 +146,9 @@ def training_plan(config: TrainConfig, tuples: Artifact, estimate: Artifact | No
     """What a training with these settings on these tuples is known by."""
     inputs = (tuples,) if estimate is None else (tuples, estimate)
     settings = {**config.model_dump(mode="json"), "parts": _parts(config)}
-    files = {name: file_identity(settings[name]) for name in ("encoder_weights", "clip_model", "clip_weights")}
-    return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)))
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    reads = (*(each.path for each in inputs), *weights_files(config))
+    return Plan("run", {**settings, **files}, config.seed, tuple(map(describe_input, inputs)), reads)
 
 
 def _parts(config: TrainConfig) -> int:
@@ -208,13 +212,16 @@ def _targets(config: TrainConfig, method: GradientMethod, tuples: Artifact, sour
     return discriminant_targets(config, source) if wanted == "discriminant" else None
 
 
-def _run(job: Job, watcher: Watcher | None) -> tuple[Scorer, Outcome]:
+def _run(job: Job, watcher: Watcher | None, store: CheckpointStore) -> tuple[Scorer, Outcome]:
     outcome = Outcome()
     if watcher:
         job.on_step = watcher.step
-    for record in train_epochs(job, outcome):
-        if watcher:
-            watcher.epoch(record)
+    try:
+        for record in train_epochs(job, outcome):
+            if watcher:
+                watcher.epoch(record)
+    except UnfitStateError as error:
+        raise store.unusable(error.message) from None
     job.model.load_state_dict(outcome.weights)
     return job.model, outcome
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,4 +87,5 @@ def _logged_to(file: Path) -> Iterator[None]:
     finally:
         logger.handlers, logger.propagate = before[0], before[1]
         logger.setLevel(before[2])
-        handler.close()
+        with suppress(OSError):  # a full disk; how the call ended matters more than its log
+            handler.close()

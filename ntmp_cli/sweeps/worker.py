@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from dataclasses import asdict
 from typing import TextIO
 
@@ -35,6 +36,9 @@ def main() -> None:
             _serve(Call(**json.loads(line)), outcomes)
     except (InterruptedRunError, KeyboardInterrupt):
         code = InterruptedRunError.exit_code
+    except Exception:
+        traceback.print_exc()
+        code = 1
     finally:
         os._exit(code)  # the listening thread waits for input that may never come
 

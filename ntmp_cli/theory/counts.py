@@ -1,4 +1,4 @@
-"""Counts that are off by one with some probability (SPEC section 1): what is recorded, and what is behind it."""
+"""Counts that are off by one with some probability (`counting.laws`): what is recorded, and what is behind it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
+from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.theory.strata import Floats, Stratum
 
 
@@ -25,20 +26,11 @@ class RecordedStratum:
         return self.n * self.tuples
 
 
-def noise_matrix(n: int, noise: float) -> Floats:
-    """P(recorded | true), a row per recorded count: m ± 1 with probability `noise`, at 0 and n its only neighbour."""
-    chances = np.eye(n + 1) * (1 - noise)
-    for m in range(n + 1):
-        neighbours = [at for at in (m - 1, m + 1) if 0 <= at <= n]
-        chances[neighbours, m] = noise / len(neighbours)
-    return chances
-
-
 def recorded_strata(strata: Sequence[Stratum], noise: float) -> tuple[RecordedStratum, ...]:
     """What would be recorded of true strata, on average."""
     found = []
     for n, true in _by_length(strata).items():
-        joint = noise_matrix(n, noise) * true
+        joint = count_noise(noise).matrix(n) * true
         for m, row in enumerate(joint):
             if (tuples := float(row.sum())) > 0:
                 found.append(RecordedStratum(n, m, tuples, float(row @ np.arange(n + 1)) / n / tuples))
@@ -51,7 +43,7 @@ def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...
         return tuple(recorded)
     found = []
     for n, seen in _by_length(recorded).items():
-        solved, _ = nnls(noise_matrix(n, noise), seen)
+        solved, _ = nnls(count_noise(noise).matrix(n), seen)
         solved *= seen.sum() / solved.sum()
         found += [Stratum(n, m, float(k)) for m, k in enumerate(solved) if k > 1e-9 * seen.sum()]
     return tuple(found)

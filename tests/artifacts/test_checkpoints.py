@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import pickle
 import zipfile
@@ -11,8 +13,8 @@ import pytest
 import torch
 
 from ntmp_cli.artifacts import Plan
-from ntmp_cli.artifacts.checkpoints import CheckpointStore
-from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.artifacts.checkpoints import HASH_BYTES, MAGIC, CheckpointStore
+from ntmp_cli.errors import ArtifactError, OutputError, UsageError
 
 PLAN = Plan("run", {"epochs": 3}, 0, ({"kind": "tuples", "sha256": "0" * 64},))
 OTHER = Plan("run", {"epochs": 4}, 0, PLAN.inputs)
@@ -108,8 +110,46 @@ def test_a_damaged_checkpoint_is_refused(damage, resume, tmp_path):
     with pytest.raises(ArtifactError) as caught:
         store(tmp_path / "run", resume=resume).load()
     assert caught.value.message == f"{file}: damaged: not a readable checkpoint"
-    assert caught.value.hint == "Start again without --resume."
+    # `ntmp run` and sweeps have no --resume to leave out.
+    again = {"yes": "Start again without --resume.", "if-same": f"Remove {file.parent} and start again."}
+    assert caught.value.hint == again[resume]
     assert caught.value.exit_code == 3
+
+
+def test_no_bit_of_a_checkpoint_can_be_flipped_unseen(tmp_path):
+    checkpoints = store(tmp_path / "run")
+    checkpoints.save(STATE)
+    file = tmp_path / ".run.checkpoint" / "state.pt"
+    whole = file.read_bytes()
+    head = range(8 * (len(MAGIC) + 2 * HASH_BYTES))
+    rest = range(len(head), 8 * len(whole), 211)  # a bit of every 26th byte, each time the next one
+    for bit in (*head, *rest):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(ArtifactError, match="damaged: not a readable checkpoint"):
+            checkpoints.load()
+        assert file.read_bytes() == flipped
+    file.write_bytes(whole)
+    assert torch.equal(checkpoints.load()["model"]["weight"], STATE["model"]["weight"])
+
+
+@pytest.mark.parametrize("change", [lambda whole: whole[:-1], lambda whole: whole + b"\0", lambda whole: whole[1:]])
+def test_a_checkpoint_of_another_length_is_damaged(change, tmp_path):
+    checkpoints = store(tmp_path / "run")
+    checkpoints.save(STATE)
+    file = tmp_path / ".run.checkpoint" / "state.pt"
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(ArtifactError, match="damaged: not a readable checkpoint"):
+        checkpoints.load()
+
+
+def test_a_checkpoint_of_another_version_is_of_another_training(tmp_path, monkeypatch):
+    store(tmp_path / "run").save(STATE)
+    monkeypatch.setattr("ntmp_cli.artifacts.checkpoints.__version__", "0.0.1")
+    with pytest.raises(UsageError, match="belongs to other tuples or settings"):
+        store(tmp_path / "run").load()
+    assert store(tmp_path / "run", resume="if-same").load() is None
 
 
 class Evil:
@@ -124,11 +164,16 @@ def test_no_code_from_a_checkpoint_is_run(tmp_path):
     checkpoints = store(tmp_path / "run")
     checkpoints.save(STATE)
     file, evil = tmp_path / ".run.checkpoint" / "state.pt", tmp_path / "evil"
-    with zipfile.ZipFile(file) as archive:
+    whole, start = file.read_bytes(), len(MAGIC) + 2 * HASH_BYTES
+    with zipfile.ZipFile(io.BytesIO(whole[start:])) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(file, "w") as archive:
+    state = io.BytesIO()
+    with zipfile.ZipFile(state, "w") as archive:
         for name, content in parts.items():
             archive.writestr(name, pickle.dumps(Evil(evil)) if name.endswith("data.pkl") else content)
+    # With a hash that fits, as somebody who wants it to be read would make it.
+    body = whole[start - HASH_BYTES : start] + state.getvalue()
+    file.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
     with pytest.raises(ArtifactError, match="not a readable checkpoint"):
         checkpoints.load()
     assert not evil.exists()
@@ -142,9 +187,24 @@ def test_a_half_written_checkpoint_does_not_hide_the_one_before(tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match="cannot be written: No space left on device"):
         checkpoints.save({"epoch": 2})
     assert checkpoints.load() == {"epoch": 1}
+    assert [p.name for p in (tmp_path / ".run.checkpoint").iterdir()] == ["state.pt"]
+
+
+def test_a_first_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OutputError):
+        store(tmp_path / "run").save(STATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_checkpoint(tmp_path):
+    (tmp_path / ".run.checkpoint").mkdir()
+    (tmp_path / ".run.checkpoint" / ".state.pt.partial-0123").write_bytes(b"half")
+    store(tmp_path / "run").save(STATE)
+    assert [p.name for p in (tmp_path / ".run.checkpoint").iterdir()] == ["state.pt"]
 
 
 def test_a_checkpoint_is_due_when_its_time_has_passed_since_the_last_one(tmp_path):

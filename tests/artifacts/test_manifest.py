@@ -14,7 +14,7 @@ import pytest
 from ntmp_cli import __version__
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact, publishing
-from ntmp_cli.artifacts.manifest import carries_manifest
+from ntmp_cli.artifacts.manifest import FileEntry, Manifest, carries_manifest
 from ntmp_cli.errors import ArtifactError
 
 
@@ -39,6 +39,70 @@ def test_manifest_says_what_where_from_and_the_hash_of_every_file(made):
         "summary": {"runs": 1},
         "unhashed": [],
     }
+
+
+# The hash of a manifest names an artefact in the lineage of later ones, so that its bytes must stay the same.
+GOLDEN = b"""{
+ "config": {
+  "a": [
+   1,
+   0.1,
+   null,
+   true
+  ],
+  "b": {},
+  "name": "caf\\u00e9 \\u03c0"
+ },
+ "files": [
+  {
+   "bytes": 6,
+   "path": "deep/rows.txt",
+   "rows": 1,
+   "sha256": "f0f8ecd7ec5f02b09b3e1ee0cd6fbc2bb9e2ae5d4ed0e1a5d1d1f3f7b7c5a000"
+  }
+ ],
+ "format": "ntmp",
+ "format_version": 1,
+ "inputs": [
+  {
+   "kind": "tuples",
+   "sha256": "00"
+  }
+ ],
+ "kind": "run",
+ "package_version": "0.0.0",
+ "seed": 7,
+ "summary": {
+  "1e-07": 1e-07,
+  "large": 12345678901234567890
+ },
+ "unhashed": [
+  "timing.jsonl"
+ ]
+}
+"""
+
+
+def test_the_bytes_of_a_manifest_never_change():
+    files = (FileEntry("deep/rows.txt", 6, "f0f8ecd7ec5f02b09b3e1ee0cd6fbc2bb9e2ae5d4ed0e1a5d1d1f3f7b7c5a000", 1),)
+    manifest = Manifest(
+        kind="run",
+        config={"name": "café π", "b": {}, "a": [1, 0.1, None, True]},
+        seed=7,
+        inputs=({"sha256": "00", "kind": "tuples"},),
+        files=files,
+        summary={"large": 12345678901234567890, "1e-07": 1e-7},
+        unhashed=("timing.jsonl",),
+        package_version="0.0.0",
+    )
+    assert manifest.to_bytes() == GOLDEN
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_manifest_without_a_spelling_in_json_is_not_written(value):
+    manifest = Manifest("run", {}, None, (), (), {"nll": value})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        manifest.to_bytes()
 
 
 def test_an_artifact_is_identified_by_the_hash_of_its_manifest(made):
@@ -139,6 +203,8 @@ DAMAGES = [
     (changing(summary=None), WRONG_FIELDS),
     (changing(files=[["deep/rows.txt"]]), WRONG_FIELDS),
     (changing(inputs=["run"]), WRONG_FIELDS),
+    (changing(inputs=[{"kind": "run", "sha256": "0" * 64}, "run"]), WRONG_FIELDS),
+    (changing(unhashed=["timing.jsonl", 7]), WRONG_FIELDS),
     (listing(7), WRONG_FIELDS),
     (listing("../evil"), "manifest.json: foreign: lists a file outside its directory: ../evil"),
     (listing("deep/../../evil"), "manifest.json: foreign: lists a file outside its directory: deep/../../evil"),

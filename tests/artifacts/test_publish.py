@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -456,6 +457,19 @@ def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
         assert (first, second) == (True, False)
     with publish.sole_user(tmp_path / "new") as again:
         assert again
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, wait):
+    """Such a folder is not removed at the end, so that only closing its lock releases it."""
+    with suppress(Boom), publish.sole_user(tmp_path, wait=wait) as first:
+        assert first
+        if fails:
+            raise Boom
+    with publish.sole_user(tmp_path) as second:
+        assert second
+    assert tmp_path.is_dir()
 
 
 def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeypatch):

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -14,6 +12,9 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, log_loss
 
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import mean_nll
 from ntmp_cli.evaluation.calibration import (
     BINS,
     COLDEST,
@@ -29,8 +30,6 @@ from ntmp_cli.evaluation.calibration import (
     temperature_by_counts,
     temperature_by_labels,
 )
-from ntmp_cli.evaluation.count_likelihood import CountLikelihood
-from ntmp_cli.learning.counts import count_log_prob
 
 # Borders of bins, both ends, and anything between: the cases in which binning goes wrong.
 P = st.one_of(st.sampled_from([0.0, 1.0, 0.5, *(k / BINS for k in range(BINS + 1))]), st.floats(0, 1))
@@ -188,48 +187,6 @@ def test_what_cannot_be_fitted_is_named(labels: list[bool], scores: list[float],
 # The likelihood of counts --------------------------------------------------------------------------
 
 
-def by_hand(z: list[float], m: int, noise: float) -> float:
-    """Sum over all labels, and over all true counts that may have been recorded as m."""
-    n = len(z)
-    total = 0.0
-    for labels in itertools.product([0, 1], repeat=n):
-        k = sum(labels)
-        recorded = 1 - noise if k == m else 0.0
-        if abs(k - m) == 1:
-            recorded = noise if k in (0, n) else noise / 2
-        total += recorded * math.prod(expit(s) if y else expit(-s) for s, y in zip(z, labels, strict=True))
-    return math.log(total)
-
-
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=5), st.data())
-@settings(max_examples=60)
-def test_count_likelihood_is_the_sum_over_all_labels(shapes: list[tuple[int, int]], data: Any) -> None:
-    sizes, counts = np.array([n for n, _ in shapes]), np.array([min(n, m) for n, m in shapes])
-    z = np.array(data.draw(st.lists(st.floats(-8, 8), min_size=int(sizes.sum()), max_size=int(sizes.sum()))))
-    noise = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
-    pieces = np.split(z, np.cumsum(sizes)[:-1])
-    each = [by_hand(list(piece), int(m), noise) for piece, m in zip(pieces, counts, strict=True)]
-    assert float(CountLikelihood(sizes, counts, noise).nll(z)) == pytest.approx(-np.mean(each), rel=1e-9)
-
-
-@pytest.mark.parametrize("spread", [1.0, 50.0])
-def test_count_likelihood_is_the_one_that_training_uses(spread: float) -> None:
-    rng = np.random.default_rng(3)
-    sizes = rng.integers(1, 60, 50)
-    counts = rng.integers(0, sizes + 1)
-    z = rng.normal(0, spread, int(sizes.sum()))
-    for noise in (0.0, 0.2):
-        theirs = -count_log_prob(*map(torch.from_numpy, (z, sizes, counts)), noise).mean()
-        assert float(CountLikelihood(sizes, counts, noise).nll(z)) == pytest.approx(float(theirs), rel=1e-9)
-
-
-def test_many_scores_of_the_same_tuples_at_once() -> None:
-    rng = np.random.default_rng(4)
-    likelihood = CountLikelihood(np.array([3, 2, 3]), np.array([1, 2, 0]))
-    z = rng.normal(size=(5, 8))
-    assert likelihood.nll(z) == pytest.approx([float(likelihood.nll(row)) for row in z])
-
-
 # Temperature by counts -----------------------------------------------------------------------------
 
 
@@ -271,11 +228,11 @@ def test_temperature_by_counts_is_no_worse_than_any_on_a_grid(
     sizes, m = np.full(len(counts), 3), np.array(counts)
     found = temperature_by_counts(z, sizes, m, shift, noise)
     assert found.nll <= found.nll_at_one
-    likelihood = CountLikelihood(sizes, m, noise)
+    observed = CountObservations(sizes, m, count_noise(noise))
     if found.fit == "fitted":
-        assert found.nll == pytest.approx(float(likelihood.nll(z / found.value - shift)))
+        assert found.nll == pytest.approx(float(mean_nll(z / found.value - shift, observed)))
         # A floor between two valleys of a coarse grid may be missed; not the valley that the coarse grid saw.
-        coarse = likelihood.nll(np.geomspace(0.01, 100, 13)[:, None] * z - shift)
+        coarse = mean_nll(np.geomspace(0.01, 100, 13)[:, None] * z - shift, observed)
         assert found.nll <= coarse.min() + 1e-9
 
 
@@ -284,9 +241,9 @@ def test_temperature_by_counts_is_a_minimum() -> None:
     z = rng.normal(0, 3, 600)
     sizes, counts = np.full(200, 3), rng.binomial(1, 0.7, 200)
     found = temperature_by_counts(z + np.tile([3.0, -3.0, -3.0], 200), sizes, counts, 0.3)
-    likelihood = CountLikelihood(sizes, counts)
+    observed = CountObservations(sizes, counts)
     best = minimize_scalar(
-        lambda t: float(likelihood.nll((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3)),
+        lambda t: float(mean_nll((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3, observed)),
         bounds=(COLDEST, HOTTEST),
         method="bounded",
         options={"xatol": 1e-9},
@@ -305,3 +262,16 @@ def test_counts_that_determine_no_temperature_are_named() -> None:
     assert temperature_by_counts(np.array([math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0]), sizes, counts, 0.1).nll >= 0
     nothing = np.zeros(0, dtype=np.int64)
     assert temperature_by_counts(np.zeros(0), nothing, nothing, 0.1).fit == "no held-out data"
+
+
+def test_the_likelihoods_beside_a_temperature_that_is_not_fitted_are_those_at_it_and_at_one() -> None:
+    one = np.ones(2, dtype=np.int64)
+    for scores, sizes, counts in (
+        (np.array([3.0, -2.0]), one, np.array([0, 1])),
+        (np.array([4.0, -3.0, -2.0, 1.0, 2.0, -5.0]), np.array([3, 3]), np.array([1, 2])),
+    ):
+        found = temperature_by_counts(scores, sizes, counts, 0.1)
+        assert found.fit in ("uninformative", "undetermined")
+        observed = CountObservations(sizes, counts)
+        assert found.nll == pytest.approx(float(mean_nll(scores / found.value - 0.1, observed)), rel=1e-12)
+        assert found.nll_at_one == pytest.approx(float(mean_nll(scores - 0.1, observed)), rel=1e-12)

@@ -1,4 +1,4 @@
-"""The audit of counts against brute force, simulation, and statsmodels' definition of Benjamini–Hochberg."""
+"""The audit of counts against simulation."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.special import expit, logit
-from scipy.stats import false_discovery_control
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logit
+from scipy.stats import binom, binomtest, chi2, norm
 
-from ntmp_cli.evaluation.count_audit import audit_counts, benjamini_hochberg, count_laws
+from ntmp_cli.counting.poisson_binomial import count_law
+from ntmp_cli.evaluation.count_audit import PSEUDO_TUPLES, audit_counts
 
 
 def simulated(design, tuples=4000, n=4, noise=0.08, separation=3.5, seed=0):
@@ -34,23 +34,57 @@ DESIGNS = {
 }
 
 
-def test_laws_are_those_of_all_ways_to_place_positives():
-    z = np.random.default_rng(0).normal(0, 3, (5, 4))
-    for law, p in zip(count_laws(z), expit(z), strict=True):
-        expected = np.zeros(5)
-        for labels in itertools.product((0, 1), repeat=4):
-            expected[sum(labels)] += np.prod(np.where(labels, p, 1 - p))
-        assert np.allclose(law, expected)
-
-
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_noise_rate_is_found_whatever_the_design(design):
     z, sizes, recorded, true, rate = simulated(DESIGNS[design])
     found = audit_counts(z, sizes, recorded, rate)
     share = (recorded != true).mean()
     assert found.noise_ci[0] < share < found.noise_ci[1]
-    assert abs(found.noise - share) < 0.012
-    assert found.noise_ci[1] - found.noise_ci[0] < 0.04
+    # Over the seeds 0 to 9 and all designs at most 0.0071 away, and intervals of at most 0.0231.
+    assert abs(found.noise - share) < 0.01
+    # The interval is hardly narrower than if it were known which counts are wrong.
+    known = 2 * norm.ppf(0.975) * np.sqrt(share * (1 - share) / len(true))
+    assert 0.95 * known < found.noise_ci[1] - found.noise_ci[0] < 0.026
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_intervals_of_the_noise_rate_cover_it_as_often_as_they_say(design):
+    """At a confidence of 0.6 an interval too wide is seen as well as one too narrow."""
+    covered = 0
+    for seed in range(100):
+        z, sizes, recorded, _, rate = simulated(DESIGNS[design], tuples=200, n=3, noise=0.1, seed=seed)
+        low, high = audit_counts(z, sizes, recorded, rate, confidence=0.6).noise_ci
+        covered += low <= 0.1 <= high
+    assert binomtest(covered, 100, 0.6).pvalue > 1e-3
+
+
+def profile_likelihood(z, n, recorded, rate, noise):
+    """Greatest log-likelihood over the shares of true counts, penalised towards the binomial: by quasi-Newton."""
+    k = np.arange(n + 1)
+    binomial = binom.pmf(k, n, rate)
+    away = np.abs(k - recorded[:, None])
+    flipped = np.where((k == 0) | (k == n), noise, noise / 2)
+    given = np.where(away == 0, 1 - noise, np.where(away == 1, flipped, 0.0)) * count_law(z.reshape(-1, n)) / binomial
+
+    def loss(logits):
+        log_shares = log_softmax(logits)
+        return -np.log(given @ np.exp(log_shares)).sum() - PSEUDO_TUPLES * binomial @ log_shares
+
+    return -minimize(loss, np.log(binomial)).fun
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_noise_rate_is_the_likeliest_and_its_limits_lose_what_chi_squared_allows(design, confidence):
+    """So few tuples that the pseudo-tuples matter."""
+    z, sizes, recorded, _, rate = simulated(DESIGNS[design], tuples=150, n=3, noise=0.15)
+    found = audit_counts(z, sizes, recorded, rate, confidence)
+    best, below, above, *limits = (
+        profile_likelihood(z, 3, recorded, rate, noise)
+        for noise in (found.noise, 0.97 * found.noise, 1.03 * found.noise, *found.noise_ci)
+    )
+    assert best > max(below, above)
+    assert [2 * (best - limit) for limit in limits] == pytest.approx([chi2.ppf(confidence, 1)] * 2, abs=0.01)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -92,9 +126,3 @@ def test_scores_without_end_give_no_nan():
     found = audit_counts(z, np.full(3, 2), np.array([1, 1, 0]), 0.4)
     for values in (found.wrong, found.p_values, found.expected):
         assert np.isfinite(values).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_adjusted_p_values_are_those_of_scipy(p):
-    assert np.allclose(benjamini_hochberg(np.array(p)), false_discovery_control(p))

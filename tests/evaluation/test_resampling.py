@@ -73,20 +73,33 @@ def test_bca_interval_is_scipys_within_monte_carlo_error(size: int) -> None:
         assert min(highs) - room <= high <= max(highs) + room
 
 
-def test_bca_of_a_known_sample_is_the_formula_by_hand() -> None:
+# Of the size of powers, of accuracies, of their differences, and so small that their cubes underflow. One value of the
+# second sample is the mean, exactly: it differs from it by nothing that could be a scale.
+SCALES = {"wide": (1.0, 0.0), "accuracies": (2.0**-8, 0.875), "differences": (2.0**-12, 0.0), "tiny": (2.0**-400, 0.0)}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("sample", [(1, 2, 4, 8, 16), (3, 3, 4, 6, 14)])
+def test_bca_of_a_known_sample_is_the_formula_by_hand(sample: tuple[int, ...], scale: str) -> None:
     """The steps of Efron and Tibshirani (1993, section 14.3), with every one of the 3,125 resamples counted."""
-    values = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    expected = by_the_formula(np.array(sample, dtype=float))
+    factor, shift = SCALES[scale]
+    low, high = bca_interval(factor * np.array([sample], dtype=float) + shift)
+    # In units of the sample: an interval moves and stretches with its values.
+    assert [(low[0] - shift) / factor, (high[0] - shift) / factor] == pytest.approx(expected, rel=1e-9)
+    assert expected != by_the_formula(np.array(sample, dtype=float), acceleration=0.0)
+
+
+def by_the_formula(values: Any, acceleration: float | None = None) -> list[float]:
     means = np.sort([np.mean(draw) for draw in itertools.product(values, repeat=5)])
     normal = stats.norm
     below = (np.mean(means < values.mean()) + np.mean(means <= values.mean())) / 2
     jackknife = np.array([np.delete(values, i).mean() for i in range(5)])
     d = jackknife.mean() - jackknife
-    a = (d**3).sum() / (6 * (d**2).sum() ** 1.5)
+    a = (d**3).sum() / (6 * (d**2).sum() ** 1.5) if acceleration is None else acceleration
     z0 = normal.ppf(below)
     tails = [normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))) for z in normal.ppf([0.025, 0.975])]
-    expected = [means[int(np.ceil(tail * len(means) - 1e-9)) - 1] for tail in tails]
-    low, high = bca_interval(values[None])
-    assert [low[0], high[0]] == pytest.approx(expected)
+    return [float(means[int(np.ceil(tail * len(means) - 1e-9)) - 1]) for tail in tails]
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=7))

@@ -132,6 +132,18 @@ def test_an_epoch_visits_every_whole_tuple_and_every_unlabeled_instance_once(
         check_one_visit_each(store, epoch(data, number))
 
 
+@pytest.mark.parametrize("steps", [2, 8, 100])
+def test_an_epoch_of_several_gathers_visits_everything_once(steps: int) -> None:
+    """One and a half times what is gathered at once, so that an epoch takes two gathers."""
+    instances = batches_module.GATHER_BYTES * 3 // (2 * INSTANCE_BYTES)
+    store = Store(np.full(100, instances // 200), instances - 100 * (instances // 200))
+    whole = epoch(store.data(batch_size=instances // steps))
+    assert len(whole) >= steps
+    check_one_visit_each(store, whole)
+    for skip in (1, steps - 1):
+        assert same(epoch(store.data(batch_size=instances // steps), skip=skip), whole[skip:])
+
+
 @settings(deadline=None, max_examples=50)
 @given(stores(), st.integers(2, 40), BUDGETS, st.data())
 def test_an_epoch_resumed_at_a_step_has_the_same_tail(

@@ -15,14 +15,15 @@ from known_answers import bayes_accuracy
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.counts import count_log_prob
+from ntmp_cli.learning.count_kernel import CountKernel
 from ntmp_cli.learning.known_slopes import believed_loss
 from ntmp_cli.learning.loop import WeightAverage
 from ntmp_cli.learning.method import Heldout, Task, methods
 from ntmp_cli.learning.models import build_scorer, predict
-from ntmp_cli.learning.recalibration import looks_mirrored
 from ntmp_cli.learning.risk import clamped, coefficients, partial_risks
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import train
@@ -67,16 +68,6 @@ def test_count_refuses_what_has_no_orientation(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("n", "m"), [(3, 1), (3, 2), (5, 1), (7, 2)])
-def test_the_mirror_is_seen_in_the_likelihood_alone(n: int, m: int) -> None:
-    rng = np.random.default_rng(n)
-    labels = np.tile(np.arange(n) < m, (400, 1))
-    z = (rng.normal(np.where(labels, 1.5, -1.5), 1.0)).astype(np.float32).reshape(-1)
-    sizes, counts = np.full(400, n), np.full(400, m)
-    assert not looks_mirrored(z, sizes, counts)
-    assert looks_mirrored(-z, sizes, counts)
-
-
 # Learning from U what the averaged network believes.
 
 
@@ -97,8 +88,8 @@ def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: di
     """The loss of `count` as one would write it down, for autograd: likelihood, start, lesson."""
     prior, rate, inside = settings["prior"], 1 / 3, batch.tuple_instances
     at_rate = scores[:inside] - (log(prior / (1 - prior)) - log(rate / (1 - rate)))
-    sizes, counts = torch.from_numpy(batch.sizes), torch.from_numpy(batch.counts)
-    loss = -count_log_prob(at_rate, sizes, counts, settings.get("count_noise", 0.0)).mean()
+    observed = CountObservations(batch.sizes, batch.counts, count_noise(settings.get("count_noise", 0.0)))
+    loss = -CountKernel(observed).log_prob(at_rate).mean()
     weight, lesson = max(0.0, 1 - 2 * progress), min(1.0, max(0.0, (progress - 0.2) / 0.3))
     if settings.get("warmup") == "discriminant":
         everyone = torch.cat([at_rate, scores[inside:]])
@@ -242,3 +233,20 @@ def test_a_network_that_is_led_is_not_turned_by_chance() -> None:
         turned["alone"] += alone.mirror_centre(noise) is not None
     assert turned["led"] == 0
     assert turned["alone"] > 3
+
+
+@pytest.mark.parametrize("prior", [0.2, 0.8])
+@pytest.mark.parametrize("offset", [0.02, 0.5])
+def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_network(
+    prior: float, offset: float
+) -> None:
+    """Counts of n = 2m are as probable under either sign, so that even weak evidence of the pool decides."""
+    count = methods.get("count")(TrainConfig(prior=prior, warmup="none"), Task([(2, 1, 300)], 600))
+    inside = np.tile(np.array([-1, 1], dtype=np.float32), 300)
+    for step in (offset, -offset):
+        found = count.mirror_centre(Heldout(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step)))
+        right = (step > 0) == (prior > 0.5)
+        assert found == (None if right else count.shift)
+    # Constant scores say nothing, and the network stays as it is.
+    nothing = np.zeros(600, dtype=np.float32)
+    assert count.mirror_centre(Heldout(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recalibration import looks_mirrored
 from ntmp_cli.learning import discriminant
 from ntmp_cli.learning.discriminant import Discriminant, Moments, combine, fit, second_order, whiten
-from ntmp_cli.learning.recalibration import looks_mirrored
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def test_at_equal_rates_the_second_order_finds_delta_up_to_its_sign(seed):
     weight, bias = truth.truth(0.25)
     for side in (found, found.flipped()):
         z = side.scores(tuples[0]).astype(np.float32)
-        decided = side.decided(mirrored=looks_mirrored(z, tuples[1], tuples[2]))
+        decided = side.decided(mirrored=looks_mirrored(z, CountObservations(tuples[1], tuples[2])))
         assert decided.oriented_by == "likelihood"
         assert truth.cosine(decided.weight) > 0.99
         assert expit(decided.scores(fresh)).mean() == pytest.approx(0.25, abs=0.01)
@@ -463,3 +464,10 @@ def test_a_prior_at_the_edge_is_refused(prior):
 def test_tuples_that_do_not_fit_are_refused(rows, sizes, counts, message):
     with pytest.raises(ValueError, match=message):
         Moments(2).add_tuples(np.zeros((rows, 2), np.float32), np.array(sizes), np.array(counts))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 4), (3,), (3, 2, 1)])
+def test_unlabeled_instances_that_do_not_fit_are_refused(shape):
+    """One feature would be broadcast to all of them."""
+    with pytest.raises(ValueError, match="expected instances of shape"):
+        Moments(2).add_unlabeled(np.zeros(shape, np.float32))

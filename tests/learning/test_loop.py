@@ -396,6 +396,22 @@ def test_weights_that_break_in_the_last_step_of_an_epoch_end_the_run(heldout: bo
     assert error.value.message == f"{broken} in epoch 1"
 
 
+@pytest.mark.parametrize("values", [(math.inf, 0.0), (math.inf, math.inf), (0.0, math.nan)])
+def test_one_value_that_is_not_finite_among_the_weights_ends_the_run(values: tuple[float, float]) -> None:
+    """Without held-out data nothing else would notice it: one element, or one whole parameter of two."""
+    work = job(epochs=1, heldout=False, ema=0.0)
+
+    def break_weights(epoch: int, step: int, steps: int, loss: torch.Tensor) -> None:
+        if step == steps:
+            with torch.no_grad():
+                work.model.network[1].weight.copy_(torch.tensor([values]))
+
+    work.on_step = break_weights
+    with pytest.raises(NotIdentifiableError) as error:
+        run(work)
+    assert error.value.message == "the weights became infinite in epoch 1"
+
+
 def test_a_stop_saves_the_state_and_says_where() -> None:
     memory = Memory()
     work = job(epochs=3, checkpoints=memory)
@@ -439,6 +455,31 @@ def test_a_checkpoint_between_epochs_is_a_place_to_resume_from() -> None:
         rest = run(job(epochs=4, checkpoints=again))
         assert all(torch.equal(rest.weights[key], whole.weights[key]) for key in whole.weights)
         assert [r.fields for r in rest.records] == [r.fields for r in whole.records]
+
+
+# Orientation.
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_flip_changes_the_trained_network_and_its_average_once_each(ema: float) -> None:
+    """Weights stay as they are at this learning rate, so that the flip is the only change."""
+    work = job(method="count", warmup="none", lr=1e-30, ema=ema, epochs=1)
+    work.asked = work.heldout
+    assert work.heldout is not None
+    with torch.no_grad():
+        work.model.network[1].weight.copy_(torch.tensor([[-3.0, 0.0]]))
+        work.model.network[1].bias.fill_(0.2)
+    before = predict(work.model, work.test)
+    centre = work.method.mirror_centre(score_heldout(work.model, work.heldout))
+    assert centre is not None
+    outcome = run(work)
+    assert outcome.records[0].fields["mirrored"]
+    # The averaged network is scored and saved, the trained one goes on learning.
+    flipped = pytest.approx(2 * centre - before, abs=1e-5)
+    assert outcome.records[0].test_scores == flipped
+    assert predict(work.model, work.test) == flipped
+    work.model.load_state_dict(outcome.weights)
+    assert predict(work.model, work.test) == flipped
 
 
 # Lessons.
@@ -644,8 +685,9 @@ def test_a_gradient_longer_than_the_limit_is_shortened_to_it(monkeypatch: pytest
 
 
 def test_half_precision_is_close_to_single_but_not_the_same() -> None:
+    """Over the seeds 0 to 9 the losses of an epoch differ by at most 0.007; those of two seeds by up to 0.15."""
     single, half = (run(job(epochs=2, model="mlp", precision=name)) for name in ("float32", "bfloat16"))
     losses = [[record.fields["loss"] for record in outcome.records] for outcome in (single, half)]
     assert losses[0] != losses[1]
-    assert losses[1] == pytest.approx(losses[0], abs=0.05)
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
     assert all(value.dtype != torch.bfloat16 for value in half.weights.values())

@@ -7,14 +7,20 @@ process sends itself a signal, so that a test can stop it at an exact place:
 
   "at_file_event": K     SIGKILL at the K-th access to a path in the folder "watch"; the file "log" names them
   "at_step": [E, S]      "signals", one after the other, after step S of epoch E of a training
+
+With "file_size": N no file can grow beyond N bytes, as on a disk that is full.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -63,6 +69,21 @@ def signal_at_step(at: tuple[int, int], signals: list[int]) -> None:
     progress._Lines.step = step  # type: ignore[method-assign]
 
 
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """A limit on files while the command runs; what it says is held back, because it goes to files here."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    said = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(said):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    sys.stderr.write(said.getvalue())
+    sys.stderr.flush()
+
+
 def live(request: dict[str, Any]) -> None:
     """The life of a forked process; never returns."""
     code = 1
@@ -73,7 +94,8 @@ def live(request: dict[str, Any]) -> None:
             kill_at_file_event(request["at_file_event"], request["watch"], request.get("log"))
         if "at_step" in request:
             signal_at_step(tuple(request["at_step"]), request["signals"])
-        code = run(request["argv"])
+        with largest_file(request["file_size"]) if "file_size" in request else nullcontext():
+            code = run(request["argv"])
         sys.stdout.flush()
     finally:
         os._exit(code)

@@ -72,7 +72,8 @@ def test_a_run_without_its_partner_is_named(runs, ntmp_done, tmp_path):
     result = ntmp_done("evaluate", *some, *asked, "--json").json
     (found,) = result["comparisons"]
     assert (found["pairs"], found["missing"]) == (2, ["seed 1: no run of ure+relu"])
-    ended = ntmp_done("evaluate", *some, *asked, "--if-exists", "overwrite")
+    ended = ntmp_done("evaluate", *some, *asked, "--if-exists", "overwrite", "--wide")
+    assert "2 paired seeds; two seeds cannot prove it." in ended.out
     assert "Missing pairs: ure+relu seed 1: no run of ure+relu" in " ".join(ended.out.split())
 
 

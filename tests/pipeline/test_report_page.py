@@ -91,8 +91,8 @@ def test_the_page_opens_from_the_file_system_without_a_word_and_without_the_netw
     assert reader.page.title() == "A <b>study</b>"
     assert reader.page.locator("h1").text_content() == "A <b>study</b>"
     images = reader.page.locator("img")
-    assert images.count() == 2
-    assert all(images.nth(i).evaluate("image => image.complete && image.naturalWidth > 100") for i in range(2))
+    assert images.count() == 3
+    assert all(images.nth(i).evaluate("image => image.complete && image.naturalWidth > 100") for i in range(3))
     assert reader.said == []
     assert {url for url in reader.asked if not url.startswith("data:")} == {reader.url}
 
@@ -178,6 +178,19 @@ def test_on_paper_nothing_is_cut_and_tools_are_gone(browser, work):
     assert paper.page.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_the_first_screen_has_the_verdict_the_chart_and_the_comparisons(reader, work):
+    """On a screen of 1280 × 900 the verdict and the chart are seen whole, and the first rows of the table."""
+    verdict = reader.page.locator("h2.verdict")
+    assert verdict.text_content() in (work / "report" / "words.md").read_text()
+    assert reader.page.locator("#summary p").first.text_content().startswith("Upper bound, trained on labels")
+    boxes = [verdict, reader.page.locator("#methods img"), reader.page.locator("#comparisons tbody tr").first]
+    bottoms = [box.evaluate("box => box.getBoundingClientRect().bottom + window.scrollY") for box in boxes]
+    assert bottoms == sorted(bottoms)
+    assert bottoms[-1] < 900
+    assert reader.column("comparisons", 2) == ["ure+relu"] * 4
+    assert set(reader.column("comparisons", 3)) == {"too few pairs to tell"}
+
+
 # The files -----------------------------------------------------------------------------------------
 
 
@@ -185,7 +198,9 @@ def test_every_table_compiles(work, tmp_path):
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed")
     tables = sorted((work / "report").glob("*.tex"))
-    assert [path.stem for path in tables] == ["accuracy-grid", "main-results", "results", "small-comparison"]
+    assert [path.stem for path in tables] == [
+        *("accuracy-grid", "comparisons", "main-results", "results", "small-comparison")
+    ]
     body = "\n".join(path.read_text() for path in tables)
     (tmp_path / "all.tex").write_text(f"\\documentclass{{article}}\n\\begin{{document}}\n{body}\\end{{document}}\n")
     ended = subprocess.run(
@@ -202,7 +217,8 @@ def test_words_never_make_a_winner_of_two_seeds_or_of_the_ceiling(work):
     words = (work / "report" / "words.md").read_text()
     assert "The test cannot decide" in words
     assert "significant" not in words
-    assert "supervised, which sees the labels, is left aside" in words
+    assert "two seeds cannot prove it" in words
+    assert "Upper bound, trained on labels: supervised" in words
 
 
 def test_words_cover_every_metric_of_the_results_table(work):
@@ -220,10 +236,18 @@ def test_captions_say_where_the_study_operates(work):
         assert f"(3, 1) × {stratum['tuples']}" in text
 
 
-def test_the_terminal_shows_the_tables_and_where_the_page_is(work, ntmp_done, tmp_path):
+def test_the_terminal_shows_the_verdict_a_table_and_where_the_page_is(work, ntmp_done, tmp_path):
     ended = ntmp_done("report", work / "eval", "--out", tmp_path / "r")
+    verdict = (work / "report" / "words.md").read_text().split("\n\n")[1]
+    assert verdict.startswith(" ".join(ended.out.partition("\n\n")[0].split())[:60])
+    assert ended.out.endswith(f"page: {tmp_path / 'r' / 'index.html'}\n")
+    assert "Operating gap" not in ended.out
+
+
+def test_the_terminal_shows_every_table_and_file_if_asked(work, ntmp_done, tmp_path):
+    ended = ntmp_done("report", work / "eval", "--out", tmp_path / "r", "--wide")
     assert ended.out.count("Operating gap") == 3
-    assert f"{tmp_path / 'r' / 'index.html'}\n" in ended.out
+    assert f"{tmp_path / 'r' / 'comparisons.csv'}\n" in ended.out
 
 
 def test_an_evaluation_of_other_data_is_not_set_beside_the_paper(work, ntmp, tmp_path):

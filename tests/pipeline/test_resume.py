@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.checkpoints import CheckpointStore
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.stages.train import training_plan
 from ntmp_cli.stages.training_data import training_data
 
 KILL, INT, TERM = signal.SIGKILL, signal.SIGINT, signal.SIGTERM
@@ -183,6 +187,67 @@ def test_a_damaged_checkpoint_is_refused(ntmp, tuples, interrupted):
     assert ended.code == 3
     assert f"error: {state}: damaged: not a readable checkpoint\nStart again without --resume.\n" in ended.err
     assert not interrupted.exists()
+
+
+def test_a_flipped_bit_is_noticed_and_nothing_is_lost(ntmp, launcher, tuples, uninterrupted, interrupted):
+    """Most bits of a checkpoint are those of weights, and any weights can be trained on."""
+    state = interrupted.parent / ".run.checkpoint" / "state.pt"
+    whole = state.read_bytes()
+    for byte in range(0, len(whole), len(whole) // 12):
+        flipped = bytearray(whole)
+        flipped[byte] ^= 4
+        state.write_bytes(flipped)
+        ended = ntmp(*training(tuples), "--resume", "--out", interrupted)
+        assert ended.code == 3
+        assert f"error: {state}: damaged: not a readable checkpoint\nStart again without --resume.\n" in ended.err
+        assert state.read_bytes() == flipped
+        assert names(interrupted.parent) == [".run.checkpoint"]
+    state.write_bytes(whole)
+    assert launcher.run(*training(tuples), "--resume", "--out", interrupted).code == 0
+    assert content(interrupted) == content(uninterrupted)
+
+
+def of_other_shape(value):
+    return torch.zeros(tuple(2 * size for size in value.shape)) if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("group", ["model", "average", "optimizer", "weights"])
+def test_a_checkpoint_of_other_shapes_is_refused(group, launcher, tuples, interrupted):
+    """Such as another version of ntmp or torch could leave; its bytes are as they were written."""
+    plan = training_plan(config(), open_artifact(tuples))
+    store = CheckpointStore(interrupted, plan, resume="yes", every_seconds=0)
+    state = store.load()
+    tensors = state["optimizer"]["state"][0] if group == "optimizer" else state[group]
+    for name in list(tensors):
+        tensors[name] = of_other_shape(tensors[name])
+    store.save(state)
+    ended = launcher.run(*training(tuples), "--resume", "--out", interrupted)
+    assert ended.code == 3, ended.err
+    assert f"error: {store.file}: the checkpoint does not fit this training: {group}" in ended.err
+    assert ended.err.endswith("Start again without --resume.\n")
+    assert names(interrupted.parent) == [".run.checkpoint"]
+
+
+def config() -> TrainConfig:
+    """The settings of the trainings above."""
+    settings = {"method": "ure", "prior": 0.5, "model": "mlp", "epochs": EPOCHS, "ema": 0.99}
+    return TrainConfig(**settings, select="best", lr=0.03)
+
+
+def test_a_study_with_a_damaged_checkpoint_says_what_to_remove(launcher, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\ntrain: {model: linear, epochs: 3}\n"
+        "runs: {only: {clamp: abs}}\n"
+    )
+    study = ("run", tmp_path / "study.yaml", "--out", tmp_path / "cut")
+    assert launcher.run(*study, at_step=(2, 3), signals=[INT]).code == 130
+    folder = tmp_path / "cut" / "runs" / ".only-0.checkpoint"
+    (folder / "state.pt").write_bytes((folder / "state.pt").read_bytes()[:-1])
+    ended = launcher.run(*study)
+    assert ended.code == 3
+    assert ended.err.endswith(f"damaged: not a readable checkpoint\nRemove {folder} and start again.\n")
+    shutil.rmtree(folder)
+    assert launcher.run(*study).code == 0
 
 
 # --- the other ways in --------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY
+from ntmp_cli.commands.progress import watching
+from ntmp_cli.learning.loop import EpochRecord
 
 TUPLES = ("make-tuples", "--dataset", "digits", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
 TRAINING = ("train", "--prior", 0.5, "--model", "linear", "--epochs", 3, "--clamp", "abs")
@@ -52,3 +56,21 @@ def test_without_the_package_one_message_says_how_to_get_it(
     assert ended.code == 2
     assert ended.err == "error: --tensorboard needs the package tensorboard\npip install 'ntmp[tensorboard]'\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_events_that_cannot_be_written_are_one_warning_and_cost_no_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    monkeypatch.setattr(handler, "emit", lambda record: said.append(record.getMessage()))
+    logging.getLogger("ntmp_cli").addHandler(handler)
+    try:
+        with watching(3, tmp_path / "events") as watcher:
+            shutil.rmtree(tmp_path / "events")  # as good as a full disk: the next write fails
+            for epoch in (1, 2, 3):
+                watcher.epoch(EpochRecord(epoch, {"epoch": epoch, "loss": 0.5, "heldout_risk": None}, None, 1.0, 10))
+    finally:
+        logging.getLogger("ntmp_cli").removeHandler(handler)
+    assert said == [f"--tensorboard {tmp_path / 'events'}: no more events are written (No such file or directory)"]
+    assert "Traceback" not in capfd.readouterr().err

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logit
 
-from ntmp_cli.learning.counts import count_posterior
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.prior.drift import drift
 
 
 def p_value(seed: int, moved: float = 0.0, prior: float = 0.6) -> tuple[float, float]:
-    import torch
-
     rng = np.random.default_rng(seed)
     y = np.arange(3) < 1
     x = rng.normal(size=(600, 3)) + 2 * y
@@ -19,7 +18,7 @@ def p_value(seed: int, moved: float = 0.0, prior: float = 0.6) -> tuple[float, f
     sizes, counts = np.full(600, 3), np.ones(600, np.int64)
     positive = rng.random(2000) < prior
     pool = rng.normal(size=2000) + 2 * positive + moved * ~positive
-    posterior = count_posterior(torch.from_numpy(z), torch.from_numpy(sizes), torch.from_numpy(counts)).numpy()
+    posterior = count_posterior(z, CountObservations(sizes, counts))
     found = drift(z, sizes, posterior, 2 * pool - 2 + logit(1 / 3), rng, 200)
     return found.p_value, found.prior
 

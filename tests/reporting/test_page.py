@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from some_rows import group
 
-from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, PageWords, render_page
+from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
 from ntmp_cli.reporting.tables import results_table
 
 HOSTILE = "</textarea></title></style><script>alert('x')</script><img src=x onerror=alert(1)>\" onclick=\"alert(2)"
@@ -16,12 +16,15 @@ HOSTILE = "</textarea></title></style><script>alert('x')</script><img src=x oner
 
 def page(text: str) -> bytes:
     rows = [group("a", 0.9, dataset=text), group(text, 0.8, dataset=text, variant=f"v{text}")]
+    table = results_table(rows, title=text)
     return render_page(
         Page(
             title=text,
+            verdict=text,
             summary=[text],
-            words=[PageWords(text, [text])],
-            tables=[PageTable("results", text, results_table(rows, title=text))],
+            chart=PageFigure("methods", text, text, b"<svg/>"),
+            comparisons=PageTable("comparisons", text, table),
+            tables=[PageTable("results", text, table)],
             figures=[PageFigure("curves", text, text, b"<svg/>", [text])],
             runs=[PageRun(text, text, {text: text}, {text: text}, {text: [text]}, {text: text})],
             lineage={text: text},
@@ -76,6 +79,7 @@ def test_nothing_refers_to_anything_outside() -> None:
         "#runs",
         "#line",
         "data:",
+        "data:",
     ]
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', document)
     assert policy
@@ -84,3 +88,17 @@ def test_nothing_refers_to_anything_outside() -> None:
 
 def test_the_same_values_give_the_same_bytes() -> None:
     assert page("digits") == page("digits")
+
+
+def test_the_verdict_comes_first_then_the_chart_then_the_comparisons() -> None:
+    document = page("digits").decode()
+    order = ['<h2 class="verdict">digits</h2>', 'id="methods"', 'id="comparisons"', 'id="tables"', 'id="results"']
+    places = [document.index(mark) for mark in order]
+    assert places == sorted(places)
+
+
+def test_a_page_without_chart_and_comparisons_has_neither() -> None:
+    empty = Page("t", "v", [], None, None, [], [], [], {}, "0")
+    document = render_page(empty).decode()
+    assert "<figure>" not in document
+    assert "<table" not in document

@@ -363,7 +363,6 @@ def test_terminal_table_shows_text_literally_and_best_in_bold() -> None:
     shown = console.export_text(styles=True)
     assert "[red]a[/red]" in shown
     assert "\x1b[1m90.00 ± 0.31\x1b[0m" in shown
-    assert built.caption.split(";")[0] in shown
 
 
 def test_terminal_table_cuts_nothing_when_it_is_narrow() -> None:

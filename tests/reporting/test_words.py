@@ -77,12 +77,12 @@ def test_a_p_that_holm_lowered_below_what_the_head_of_the_family_could_reach_cou
     assert BETTER in comparison_words(comparison(p=0.03125, p_holm=0.03125, smallest_p_holm=0.09375))
 
 
-def test_a_ceiling_never_wins() -> None:
+def test_an_oracle_never_wins() -> None:
     lost = {"difference": -0.05, "difference_low": -0.06, "difference_high": -0.04, "wins": 0, "losses": 12}
     for own in (comparison(reference="supervised", **lost), comparison(reference="supervised")):
         text = comparison_words(own)
-        assert "the ceiling supervised" in text
-        assert "a ceiling sees the labels" in text
+        assert "the upper bound supervised" in text
+        assert "the upper bound sees the labels" in text
         assert "better" not in text
 
 
@@ -145,7 +145,7 @@ def test_a_study_is_summed_up_without_its_ceiling() -> None:
     rows += [row(name, seed, value, dataset="svhn") for seed in (0, 1) for name, value in (("a", 0.7), ("b", 0.7))]
     sentences = study_words(summarise(rows), "accuracy", compare(rows, "b", ceilings=["supervised"]))
     assert sentences == [
-        "3 methods on 2 data sets (2 cells of data set, tuples and prior), 2 seeds each.",
+        "3 methods on 2 data sets (2 cells of data set, tuples and prior); 2 seeds each.",
         "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which sees the labels, is left "
         "aside.",
         "Tested against b by accuracy, cell by cell: 2 comparisons, none of which can reach p < 0.05 with 2 pairs; "
@@ -160,6 +160,12 @@ def test_a_study_counts_what_the_tests_found() -> None:
         "Tested against theirs by accuracy, cell by cell: 3 comparisons, 1 with p < 0.05 after Holm; "
         "1 cannot reach p < 0.05 with so few pairs."
     )
+
+
+def test_a_study_of_one_cell_names_it_and_leaves_the_leader_to_the_verdict() -> None:
+    sentences = study_words([group("a", 0.9), group("b", 0.8)], "accuracy", [comparison()])
+    assert sentences[0] == "2 methods on mnist, tuples 3:1, prior π = 0.5; 5 seeds each."
+    assert len(sentences) == 2
 
 
 def test_a_study_without_reference_says_that_nothing_was_tested() -> None:

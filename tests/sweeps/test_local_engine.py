@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -142,3 +143,18 @@ def test_an_unknown_engine_is_named_with_the_choices(tmp_path):
 
     with pytest.raises(UsageError, match="unknown engine 'lokal'; did you mean 'local'"):
         engines.get("lokal")
+
+
+def test_a_log_that_does_not_fit_on_the_disk_does_not_change_how_a_call_ended(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        fine = perform(call(tmp_path, "fine", "wait", file=os.devnull, seconds=0))
+        refused = perform(call(tmp_path, "refused", "refuse"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert fine == Outcome("fine")
+    assert refused == Outcome("refused", "no answer exists", 4)
+    assert (tmp_path / "fine.log").read_bytes() == b""

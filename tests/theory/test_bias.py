@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from some_designs import PRIORS, designs, fitted_class_means
 
-from ntmp_cli.data.drawing import record_counts
+from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.theory.bias import (
     count_bound,
     largest_bias,
@@ -117,7 +117,7 @@ def drawn_with_noise(noise: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     n = np.repeat([s.n for s in NOISY.strata], [int(s.tuples) for s in NOISY.strata])
     m = np.repeat([s.m for s in NOISY.strata], [int(s.tuples) for s in NOISY.strata])
-    return n, m, record_counts(m, n, noise, rng)
+    return n, m, OffByOne(noise).sample(m, n, rng)
 
 
 def test_noisy_counts_bias_stratified_training_by_what_simulated_records_say() -> None:
@@ -153,7 +153,7 @@ def test_the_mean_of_noisy_counts_stays_within_its_sub_gaussian_reach(confidence
     small = Design((Stratum(3, 1, 30), Stratum(5, 2, 10)), 50, 0.5)
     n = np.repeat([3, 5], [30, 10])
     m, rng = np.repeat([1, 2], [30, 10]), np.random.default_rng(3)
-    away = np.array([(record_counts(m, n, 0.9, rng) - m) / n for _ in range(3000)]).mean(axis=1)
+    away = np.array([(OffByOne(0.9).sample(m, n, rng) - m) / n for _ in range(3000)]).mean(axis=1)
     reach = sub_gaussian_reach(small, confidence)
     assert (np.abs(away) <= reach).mean() >= confidence
     assert reach < 1 / 3  # far less than the count of one tuple may be off

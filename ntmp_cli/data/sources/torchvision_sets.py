@@ -223,7 +223,8 @@ def load(known: ImageSet, request: SourceRequest) -> LabelledData:
         if request.download and all(place.missing() for place in places):
             download(known, root)
         place = choose(known.name, places)
-    x_train, y_train, x_test, y_test = place.read(place.found())
+    files = place.found()
+    x_train, y_train, x_test, y_test = place.read(files)
     train, test = labels(known, place.shown, x_train, y_train), labels(known, place.shown, x_test, y_test)
     owner = _TRAIN_LABELS.get(hashlib.sha256(train.astype(np.uint8).tobytes()).hexdigest(), known.name)
     if owner != known.name:
@@ -241,6 +242,7 @@ def load(known: ImageSet, request: SourceRequest) -> LabelledData:
         positive=known.positive,
         scale=255.0,
         notes=size_notes(known, (len(train), len(test))),
+        files=tuple(files),
     )
 
 

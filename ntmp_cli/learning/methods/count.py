@@ -13,14 +13,18 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_log_prob
+from ntmp_cli.counting.recalibration import looks_mirrored, recalibrate
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.counts import RecordedCounts, RememberedCounts
+from ntmp_cli.learning.caching import cached_by_composition
+from ntmp_cli.learning.count_kernel import CountKernel
 from ntmp_cli.learning.groups import normalised_gap, rate_shift
 from ntmp_cli.learning.known_slopes import believed_loss, clamped_sigmoid_risk, with_slope
 from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
-from ntmp_cli.learning.recalibration import looks_mirrored, recalibrate
-from ntmp_cli.learning.risk import PARTS, RememberedCoefficients
+from ntmp_cli.learning.risk import PARTS, cached_coefficients
 
 # Standard errors from which on the sign of a difference is believed.
 CLEAR = 3.0
@@ -32,7 +36,7 @@ LED = 0.5
 
 @dataclass(frozen=True)
 class _Prepared:
-    recorded: RecordedCounts
+    kernel: CountKernel
     tuple_instances: int
     weight: float = 0.0
     risk: tuple[Tensor, Tensor] | None = None
@@ -52,10 +56,11 @@ class CountPlain(GradientMethod):
         super().__init__(config, task)
         # The network's scores are at the deployment prior; the likelihood wants them at the tuples' own rate.
         self.shift = rate_shift(config.prior, task.rate)
-        self._recorded = RememberedCounts(config.count_noise)
+        law = count_noise(config.count_noise)
+        self._kernel = cached_by_composition(lambda sizes, counts: CountKernel(CountObservations(sizes, counts, law)))
 
     def prepare(self, batch: Batch, progress: float) -> Any:
-        return _Prepared(self._recorded.of(batch.sizes, batch.counts), batch.tuple_instances)
+        return _Prepared(self._kernel(batch.sizes, batch.counts), batch.tuple_instances)
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
         nll, slope = self.nll(scores.detach(), prepared)
@@ -65,7 +70,7 @@ class CountPlain(GradientMethod):
         """Mean −log P(count) of the tuples of a batch, and its slope in the scores: 0 for those of U."""
         inside, slope = prepared.tuple_instances, torch.zeros_like(scores)
         z = scores[:inside] - self.shift
-        log_prob, posterior = prepared.recorded.sweep(z)
+        log_prob, posterior = prepared.kernel.sweep(z)
         torch.sub(z.sigmoid(), posterior, out=slope[:inside]).div_(len(log_prob))
         return -log_prob.mean().to(scores.dtype), slope
 
@@ -95,7 +100,7 @@ class Count(CountPlain):
         require_orientation(config, task)
         sizes = [n * k for n, _, k in task.strata]
         rates = [m / n for n, m, _ in task.strata]
-        self._coefficients = RememberedCoefficients(config.prior)
+        self._coefficients = cached_coefficients(config.prior)
         # Inside the margin the risk is mostly noise, which would drown the likelihood: then the data orient.
         self._risk_leads = normalised_gap([*sizes, task.unlabeled], [*rates, config.prior]) >= config.margin
 
@@ -109,7 +114,7 @@ class Count(CountPlain):
         if self.config.warmup == "discriminant" and weight > 0:
             return replace(plain, weight=weight, lesson_weight=lesson, closed_form=batch.targets)
         if self.config.warmup == "risk" and weight > 0 and self._risk_leads:
-            found = self._coefficients.of(batch.sizes, batch.counts, batch.unlabeled)
+            found = self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
             return replace(plain, weight=weight, lesson_weight=lesson, risk=found and found[:2])
         return replace(plain, lesson_weight=lesson)
 
@@ -181,7 +186,7 @@ class Count(CountPlain):
         elif abs(z) > CLEAR or self.task.symmetric:
             mirrored = z < 0
         else:
-            mirrored = looks_mirrored(heldout.tuple_scores - self.shift, heldout.sizes, heldout.counts)
+            mirrored = looks_mirrored(heldout.tuple_scores - self.shift, observed_counts(heldout, self.config))
         return self.shift if mirrored else None
 
 
@@ -192,6 +197,11 @@ def orientation_z(heldout: Heldout) -> float:
     return float((outside.mean() - inside.mean()) / max(error, 1e-12))
 
 
+def observed_counts(heldout: Heldout, config: TrainConfig) -> CountObservations:
+    """The recorded counts of held-out tuples, under the noise that training was told of."""
+    return CountObservations(heldout.sizes, heldout.counts, count_noise(config.count_noise))
+
+
 def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> HeldoutRisk:
     """−log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1 (SPEC section 5).
 
@@ -199,9 +209,9 @@ def tuple_nll(heldout: Heldout, config: TrainConfig, task: Task) -> HeldoutRisk:
     They are not made surer: a few tuples that happen to be ranked without a mistake would have a probability of one.
     """
     z = heldout.tuple_scores - rate_shift(config.prior, task.rate)
-    line = recalibrate(z, heldout.sizes, heldout.counts, config.count_noise, steepest=0.0)
-    recorded = RecordedCounts(heldout.sizes, heldout.counts, config.count_noise)
-    return HeldoutRisk(line.nll, -recorded.log_prob(torch.from_numpy(line.slope * z + line.intercept)).numpy())
+    observed = observed_counts(heldout, config)
+    line = recalibrate(z, observed, steepest=0.0)
+    return HeldoutRisk(line.nll, -count_log_prob(line.slope * z + line.intercept, observed))
 
 
 def require_orientation(config: TrainConfig, task: Task) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recalibration import looks_mirrored
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
 from ntmp_cli.learning.method import FitData, FittedMethod, Heldout, HeldoutRisk, LinearFit, methods
 from ntmp_cli.learning.methods.count import require_orientation, tuple_nll
-from ntmp_cli.learning.recalibration import looks_mirrored
 
 SIGN_TEST_TUPLES = 20_000
 
@@ -60,7 +62,10 @@ class ClosedForm(FittedMethod):
             counts.append(m)
             if sum(map(len, sizes)) >= SIGN_TEST_TUPLES:
                 break
-        return looks_mirrored(np.concatenate(scores), np.concatenate(sizes), np.concatenate(counts))
+        law = count_noise(self.config.count_noise)
+        return looks_mirrored(
+            np.concatenate(scores), CountObservations(np.concatenate(sizes), np.concatenate(counts), law)
+        )
 
     def heldout_risk(self, heldout: Heldout) -> HeldoutRisk | None:
         return tuple_nll(heldout, self.config, self.task)

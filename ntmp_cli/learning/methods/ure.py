@@ -16,7 +16,7 @@ from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.dealing import Dealing, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.learning.method import GradientMethod, Heldout, HeldoutRisk, Targets, Task, methods
-from ntmp_cli.learning.risk import PARTS, RememberedCoefficients, clamped, partial_risks, unbiased_risk
+from ntmp_cli.learning.risk import PARTS, cached_coefficients, clamped, partial_risks, unbiased_risk
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Ure(GradientMethod):
         self._weighted = False
         self._full_weight = torch.ones(1)
         flat_rate = task.rate if config.mixing == "flat" else None
-        self._coefficients = RememberedCoefficients(config.prior, config.mixing, flat_rate)
+        self._coefficients = cached_coefficients(config.prior, config.mixing, flat_rate)
 
     @staticmethod
     def label(config: TrainConfig) -> str:
@@ -59,7 +59,7 @@ class Ure(GradientMethod):
         return Dealing(self.config.prior, self._below) if self.config.margin_policy == "resample" else None
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
-        config, found = self.config, self._coefficients.of(batch.sizes, batch.counts, batch.unlabeled)
+        config, found = self.config, self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
         if found is None:
             return None
         plus, minus, gap = found

@@ -88,12 +88,4 @@
       }
     });
   }
-
-  // Words are all open on paper; runs stay lines, or a study of many runs would be a book.
-  let closed = [];
-  window.addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details.words:not([open])")];
-    closed.forEach((each) => (each.open = true));
-  });
-  window.addEventListener("afterprint", () => closed.forEach((each) => (each.open = false)));
 })();

@@ -1,4 +1,4 @@
-"""The exact count likelihood against enumeration, the binomial law and numerical gradients."""
+"""The count law in torch against enumeration, the binomial law, numerical gradients and the one without torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,28 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from scipy.stats import binom
 from torch import Tensor
 
-from ntmp_cli.learning import counts as module
-from ntmp_cli.learning.counts import RecordedCounts, RememberedCounts, count_log_prob, count_posterior
+from ntmp_cli.counting import observations
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_gradient
+from ntmp_cli.learning import count_kernel as module
+from ntmp_cli.learning.count_kernel import CountKernel
+
+
+def kernel(sizes: Tensor, counts: Tensor, noise: float = 0.0) -> CountKernel:
+    return CountKernel(CountObservations(sizes.numpy(), counts.numpy(), count_noise(noise)))
+
+
+def count_log_prob(z: Tensor, sizes: Tensor, counts: Tensor, noise: float = 0.0) -> Tensor:
+    return kernel(sizes, counts, noise).log_prob(z)
+
+
+def count_posterior(z: Tensor, sizes: Tensor, counts: Tensor, noise: float = 0.0) -> Tensor:
+    return kernel(sizes, counts, noise).posterior(z)
 
 
 def enumerate_counts(z: Tensor, m: int, flip: float = 0.0) -> tuple[float, Tensor]:
@@ -112,7 +129,7 @@ def test_blocks_of_tuples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     z = torch.randn(50 * 6, generator=torch.Generator().manual_seed(1))
     sizes, recorded = torch.full((50,), 6), torch.arange(50) % 7
     whole = count_log_prob(z, sizes, recorded)
-    monkeypatch.setattr(module, "_TABLE_BYTES", 1)
+    monkeypatch.setattr(observations, "TABLE_BYTES", 1)
     assert torch.equal(count_log_prob(z, sizes, recorded), whole)
 
 
@@ -120,7 +137,8 @@ def test_blocks_of_tuples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("shapes", [[(3, 1)], [(7, 5), (7, 0), (7, 3)], [(3, 1), (5, 4), (1, 1)]])
 def test_what_is_made_ready_once_serves_any_scores(shapes: list[tuple[int, int]], flip: float) -> None:
     sizes, counts = (np.array(column) for column in zip(*shapes, strict=True))
-    recorded, rng = RecordedCounts(sizes, counts, flip), np.random.default_rng(0)
+    recorded = CountKernel(CountObservations(sizes, counts, count_noise(flip)))
+    rng = np.random.default_rng(0)
     for _ in range(3):
         z = torch.from_numpy(rng.normal(0, 3, sizes.sum()))
         new = torch.from_numpy(sizes), torch.from_numpy(counts), flip
@@ -128,16 +146,33 @@ def test_what_is_made_ready_once_serves_any_scores(shapes: list[tuple[int, int]]
         assert torch.equal(recorded.posterior(z), count_posterior(z, *new))
 
 
-def test_compositions_are_remembered_and_not_confused() -> None:
-    remembered = RememberedCounts(0.0)
-    sizes, counts = np.array([3, 4]), np.array([1, 2])
-    first = remembered.of(sizes, counts)
-    assert remembered.of(sizes.copy(), counts.copy()) is first
-    z = torch.linspace(-2, 2, 7, dtype=torch.double)
-    for other in ((np.array([4, 3]), counts), (sizes, np.array([2, 1]))):
-        found = remembered.of(*other).log_prob(z)
-        assert torch.equal(found, count_log_prob(z, *map(torch.from_numpy, other)))
-        assert not torch.equal(found, first.log_prob(z))
-    for n in range(1, 200):
-        remembered.of(np.array([n]), np.array([0]))
-    assert torch.equal(remembered.of(sizes, counts).log_prob(z), first.log_prob(z))
+@pytest.mark.parametrize("spread", [1.0, 8.0, 50.0])
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize("lengths", [(3, 4), (12, 13), (1, 60), (150, 200)], ids=str)
+def test_equals_the_law_without_torch(lengths: tuple[int, int], noise: float, spread: float) -> None:
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(*lengths, 50)
+    observed = CountObservations(sizes, rng.integers(0, sizes + 1), count_noise(noise))
+    z = rng.normal(0, spread, observed.instances)
+    expected, gradient = count_gradient(z, observed)
+    scores = torch.from_numpy(z).requires_grad_()
+    log_prob = CountKernel(observed).log_prob(scores)
+    log_prob.sum().backward()
+    np.testing.assert_allclose(log_prob.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
+    assert scores.grad is not None
+    np.testing.assert_allclose(scores.grad.numpy(), gradient, rtol=0, atol=1e-12)
+    posterior = CountKernel(observed).posterior(torch.from_numpy(z))
+    np.testing.assert_allclose(posterior.numpy(), gradient + expit(z), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("safe_nats", [600.0, -1.0], ids=["products", "logarithms"])
+def test_a_missing_member_changes_no_digit(safe_nats: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuples of one length need no padding; the same ones beside longer ones do."""
+    monkeypatch.setattr(module, "_SAFE_NATS", safe_nats)
+    rng = np.random.default_rng(4)
+    counts = torch.from_numpy(rng.integers(0, 4, 30))
+    z = torch.from_numpy(rng.normal(0, 3, 98))
+    alone, posterior = kernel(torch.full((30,), 3), counts).sweep(z[:90])
+    beside = kernel(torch.tensor([3] * 30 + [8]), torch.cat([counts, torch.tensor([3])])).sweep(z)
+    torch.testing.assert_close(beside[0][:30], alone, rtol=0, atol=1e-14)
+    torch.testing.assert_close(beside[1][:90], posterior, rtol=0, atol=1e-14)

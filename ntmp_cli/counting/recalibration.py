@@ -1,0 +1,65 @@
+"""Scores recalibrated by held-out counts: the line a·z + b under which the observations are most probable."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_gradient
+
+# Step of the difference that stands for a second derivative.
+_STEP = 1e-4
+
+
+class Line(NamedTuple):
+    """z → slope·z + intercept, and the mean −log P(observation) under it."""
+
+    slope: float
+    intercept: float
+    nll: float
+
+
+def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steepest: float = 4.0) -> Line:
+    """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS.
+
+    With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
+    b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z.
+    """
+    if not np.isfinite(z).all():
+        return Line(1.0, 0.0, float("nan"))
+    scores = np.asarray(z, dtype=np.float64)
+
+    def loss(at: Floats) -> tuple[float, Floats]:
+        scaled = np.exp(at[0]) * scores
+        log_prob, gradient = count_gradient(scaled + at[1], observed)
+        return -float(log_prob.mean()), -np.array([scaled @ gradient, gradient.sum()]) / len(observed)
+
+    best = minimize(loss, np.zeros(2), jac=True, bounds=[(-8, steepest), (-50, 50)])
+    return Line(float(np.exp(best.x[0])), float(best.x[1]), float(best.fun))
+
+
+def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations) -> bool:
+    """Whether the observations are more probable under a·z + b with a < 0 than with a > 0."""
+    return recalibrate(-z, observed).nll < recalibrate(z, observed).nll
+
+
+def line_derivatives(z: Floats, observed: CountObservations, line: Line) -> tuple[Floats, Floats]:
+    """First (T, 2) and second (T, 3: aa, ab, bb) derivatives of each tuple's log P(observation | a·z + b) at a line.
+
+    The first are sums over the members of the gradient in closed form; the second are central differences of these.
+    """
+    a, b = line.slope, line.intercept
+
+    def slopes(a: float, b: float) -> Floats:
+        _, gradient = count_gradient(a * z + b, observed)
+        return np.column_stack([observed.sum_by_tuple(gradient * z), observed.sum_by_tuple(gradient)])
+
+    first = slopes(a, b)
+    by_a = (slopes(a + _STEP, b) - slopes(a - _STEP, b)) / 2
+    by_b = (slopes(a, b + _STEP) - slopes(a, b - _STEP)) / 2
+    return first, np.column_stack([by_a[:, 0], by_a[:, 1], by_b[:, 1]]) / _STEP

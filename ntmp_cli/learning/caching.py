@@ -1,0 +1,26 @@
+"""A cache for what depends on the composition of a batch only: with fixed (n, m) the same few come again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+SIZE = 64
+
+
+def cached_by_composition(compute: Callable[..., T]) -> Callable[..., T]:
+    """`compute(sizes, counts, …)` with its last results kept; further arguments must be hashable."""
+
+    @lru_cache(SIZE)
+    def by_bytes(sizes: bytes, counts: bytes, *further: Any) -> T:
+        return compute(np.frombuffer(sizes, np.int64), np.frombuffer(counts, np.int64), *further)
+
+    def by_arrays(sizes: NDArray[np.int64], counts: NDArray[np.int64], *further: Any) -> T:
+        return by_bytes(sizes.astype(np.int64).tobytes(), counts.astype(np.int64).tobytes(), *further)
+
+    return by_arrays

@@ -1,0 +1,103 @@
+"""Laws of noise: likelihood, sampler and matrix are the same law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import off_by_one
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, noise_laws
+from ntmp_cli.errors import UsageError
+
+LAWS = [Exact(), OffByOne(0.0), OffByOne(0.3), OffByOne(1.0)]
+SIZES = st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1, max_size=50)
+
+
+def test_laws_are_registered_by_name() -> None:
+    assert noise_laws.names() == ["exact", "off-by-one"]
+    assert noise_laws.get("off-by-one") is OffByOne
+    with pytest.raises(UsageError, match="unknown law 'of-by-one'; did you mean 'off-by-one'"):
+        noise_laws.get("of-by-one")
+
+
+def test_a_rate_of_zero_is_the_exact_law() -> None:
+    assert count_noise(0.0) == Exact()
+    assert count_noise(0.2) == OffByOne(0.2)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
+def test_a_rate_that_is_no_probability_is_refused(rate: float) -> None:
+    with pytest.raises(UsageError, match="must be from 0 to 1"):
+        OffByOne(rate)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_off_by_one_moves_a_count_to_its_neighbours(n: int, rate: float) -> None:
+    expected = [[off_by_one(m, k, n, rate) for k in range(n + 1)] for m in range(n + 1)]
+    assert OffByOne(rate).matrix(n) == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_the_recorded_counts_of_a_true_one_add_up_to_one(law: NoiseLaw, n: int) -> None:
+    assert law.matrix(n).sum(axis=0) == pytest.approx(np.ones(n + 1))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_the_support_holds_every_true_count_that_can_be_behind_a_recorded_one(law: NoiseLaw, n: int) -> None:
+    recorded, k = np.arange(n + 1), np.arange(n + 1)
+    low, high = law.support(recorded, np.full(n + 1, n))
+    outside = (k < low[:, None]) | (k > high[:, None])
+    assert (low >= 0).all()
+    assert (high <= n).all()
+    assert (law.matrix(n)[outside] == 0).all()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_the_matrix_is_what_is_sampled(law: NoiseLaw, n: int) -> None:
+    rng, size = np.random.default_rng(0), 40_000
+    for m in range(n + 1):
+        seen = law.sample(np.full(size, m), np.full(size, n), rng)
+        assert np.bincount(seen, minlength=n + 1) / size == pytest.approx(law.matrix(n)[:, m], abs=0.012)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SIZES, st.floats(0, 1), st.integers(0, 2**32))
+def test_a_recorded_count_is_off_by_at_most_one_and_stays_in_range(
+    pairs: list[tuple[int, int]], rate: float, seed: int
+) -> None:
+    n, m = (np.array(column) for column in zip(*pairs, strict=True))
+    recorded = OffByOne(rate).sample(m, n, np.random.default_rng(seed))
+    assert (np.abs(recorded - m) <= 1).all()
+    assert ((recorded >= 0) & (recorded <= n)).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(SIZES, st.integers(0, 2**32))
+def test_no_noise_keeps_and_full_noise_moves_every_count(pairs: list[tuple[int, int]], seed: int) -> None:
+    n, m = (np.array(column) for column in zip(*pairs, strict=True))
+    assert np.array_equal(OffByOne(0.0).sample(m, n, np.random.default_rng(seed)), m)
+    assert (np.abs(OffByOne(1.0).sample(m, n, np.random.default_rng(seed)) - m) == 1).all()
+
+
+def test_counts_are_moved_at_the_noise_rate_up_and_down_alike() -> None:
+    m, n = np.full(20_000, 2), np.full(20_000, 4)
+    moved = OffByOne(0.15).sample(m, n, np.random.default_rng(8)) - m
+    up, down = np.count_nonzero(moved == 1), np.count_nonzero(moved == -1)
+    assert up + down == np.count_nonzero(moved)
+    assert stats.binomtest(up + down, 20_000, 0.15).pvalue > 1e-3
+    assert stats.binomtest(up, up + down, 0.5).pvalue > 1e-3
+
+
+def test_counts_at_the_ends_move_at_the_same_rate_inwards() -> None:
+    n = np.full(20_000, 3)
+    for m, step in ((np.zeros(20_000, dtype=int), 1), (n, -1)):
+        moved = OffByOne(0.15).sample(m, n, np.random.default_rng(9)) - m
+        assert set(moved.tolist()) == {0, step}
+        assert stats.binomtest(np.count_nonzero(moved), 20_000, 0.15).pvalue > 1e-3
