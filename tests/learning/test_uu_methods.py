@@ -154,7 +154,7 @@ def test_the_heldout_risk_is_the_unclamped_one(method: str) -> None:
     scores = scores_of(batch)
     theta = sum(m for _, m in MIXED) / sum(n for n, _ in MIXED)
     objective = methods.get(method)(TrainConfig(method=method, prior=0.8), task)
-    inside, outside = np.split(scores.numpy(), [batch.tuple_instances])
+    inside, outside = np.split(scores.double().numpy(), [batch.tuple_instances])
     found = objective.heldout_risk(Heldout(inside, batch.sizes, batch.counts, outside))
     assert found is not None
     assert found.value == pytest.approx(sum(two_sets(scores, len(inside), theta, 0.8, "sigmoid")), abs=1e-9)
