@@ -29,8 +29,8 @@ def noisy(tmp_path_factory, ntmp_done) -> Path:
     folder = tmp_path_factory.mktemp("noisy")
     words = ("--tuple", "3:0-3", "--prior", 0.6, "--num-tuples", 900, "--count-noise", 0.1)
     ntmp_done("make-tuples", "--dataset", DATA, *words, "--out", folder / "t")
-    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.6, "--epochs", 6, *SHORT, "--out", folder / "r")
-    words = ("--tuples", folder / "t", "--run", folder / "r", "--epochs", 4)
+    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.6, "--epochs", 15, *SHORT, "--out", folder / "r")
+    words = ("--tuples", folder / "t", "--run", folder / "r", "--epochs", 15)
     (folder / "facts.json").write_text(ntmp_done("audit", *words, "--out", folder / "a", "--json").out)
     return folder
 
@@ -128,7 +128,7 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
     cells = [f"{a:.5f},{b:.5f}" for a, b in np.concatenate([inside, outside])]
     (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,a,b", *map(",".join, zip(owner, cells, strict=True))]))
     ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--epochs", 8, *SHORT, "--out", tmp_path / "r")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--epochs", 20, *SHORT, "--out", tmp_path / "r")
     after = ntmp_done("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--json").json["after_training"]
     assert after["drift"]["of"].startswith("training tuples")
     assert after["drift"]["p"] < 0.05
@@ -138,7 +138,7 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
 def test_the_error_of_the_temperature_is_that_of_sampling_other_tuples(tmp_path, ntmp_done):
     words = ("--tuple", "3:1", "--prior", 0.6, "--num-tuples", 600, "--heldout-share", 0.4)
     ntmp_done("make-tuples", "--dataset", "gaussians:size=6000,separation=2,test=50", *words, "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 4, *SHORT, "--out", tmp_path / "r")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 20, *SHORT, "--out", tmp_path / "r")
     run = open_artifact(tmp_path / "r", "run")
     scores = read_scores(run)
     z, sizes, counts = (scores[f"heldout_{name}"] for name in ("tuples", "sizes", "counts"))

@@ -40,8 +40,8 @@ def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path,
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_count_finds_its_side_without_heldout_data(tmp_path: Path, seed: int) -> None:
-    data = {"tuples": ("5:2",), "prior": 0.4, "heldout_share": 0.0, "seed": seed}
-    assert auc(tmp_path, data, epochs=12, seed=seed) > 0.9
+    data = {"dataset": "gaussians:dim=2,separation=3,size=4000,test=400", "tuples": ("5:2",), "prior": 0.4}
+    assert auc(tmp_path, {**data, "heldout_share": 0.0, "seed": seed}, epochs=8, seed=seed) > 0.95
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -61,7 +61,7 @@ def test_noisy_counts_are_learned_better_when_their_noise_is_told(tmp_path: Path
         scores = read_scores(run)["test"]
         slopes[noise] = float(scores.std())
     # The true score has slope 3 along the first axis: its spread is 3·√(1 + 9/4). Noise taken for truth flattens it.
-    assert slopes[0.3] == pytest.approx(3 * np.sqrt(1 + 9 / 4), rel=0.25)
+    assert slopes[0.3] == pytest.approx(3 * np.sqrt(1 + 9 / 4), rel=0.35)
     assert slopes[0.0] < 0.7 * slopes[0.3]
 
 

@@ -87,7 +87,7 @@ def test_an_unknown_prior_is_estimated():
     x, ids, counts, pool, x_new, y_new = sampled(tuples=400)
     model = fast(heldout_share=0.3, epochs=15).fit(x, ids, counts, unlabeled=pool)
     assert abs(model.prior_ - 0.6) < 0.08
-    assert model.score(x_new, y_new) > 0.95
+    assert model.score(x_new, y_new) > 0.92
 
 
 def test_counts_may_come_by_tuple_in_a_mapping():

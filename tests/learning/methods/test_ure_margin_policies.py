@@ -93,7 +93,7 @@ def test_a_pool_of_another_prior_teaches_the_right_classifier_only_if_it_is_weig
     plain = trained(shifted, tmp_path / "plain", prior=0.7)
     weighted = trained(shifted, tmp_path / "weighted", prior=0.7, margin_policy="reweight")
     assert accuracy(plain, 0.7) < 0.3
-    assert accuracy(weighted, 0.7) > bayes_accuracy(0.7) - 0.015
+    assert accuracy(weighted, 0.7) > bayes_accuracy(0.7) - 0.04
     assert last_epoch(weighted)["heldout_risk"] is None  # held-out instances have no weights
 
 
