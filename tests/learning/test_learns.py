@@ -125,7 +125,7 @@ def test_pooled_mixing_is_refused_where_the_mean_rate_is_the_prior(tmp_path: Pat
     assert run.accuracy > bayes_accuracy(0.5) - 0.015
 
 
-def test_pooled_mixing_is_hopeless_where_the_mean_rate_is_nearly_the_prior(tmp_path: Path) -> None:
+def test_pooled_mixing_learns_nothing_where_the_mean_rate_is_nearly_the_prior(tmp_path: Path) -> None:
     pooled = learn(tmp_path / "pooled", MIXED, **LINEAR, mixing="pooled")
     stratified = learn(tmp_path / "stratified", MIXED, **LINEAR)
     assert stratified.accuracy > bayes_accuracy(0.5) - 0.015
