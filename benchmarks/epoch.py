@@ -14,6 +14,7 @@ from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import parse_spec
@@ -21,7 +22,6 @@ from ntmp_cli.learning.loop import Job, TrainingResult, make_optimizer, train_ep
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.trainer import Training, assemble
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
-from ntmp_cli.stages.true_labels import true_targets
 
 
 def ratios() -> Iterator[Ratio]:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from benchmarks.timing import Ratio, take_turns
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import ScoredTuples, priors
-from ntmp_cli.prior.resampling import Sums
 from ntmp_cli.prior.tails import POINTS, QUANTILES, silverman
 
 RESAMPLES, POOL = 1000, 10_000
@@ -37,11 +37,11 @@ def _bootstrap() -> Ratio:
     estimator = priors.get("tail-ratio")
 
     def ours() -> np.ndarray:
-        blocks = Sums(data).resamples(RESAMPLES, np.random.default_rng(0))
+        blocks = BinnedSums(data).resamples(RESAMPLES, np.random.default_rng(0))
         return np.concatenate([estimator(block) for block in blocks])
 
     def loop() -> np.ndarray:
-        rng, sums = np.random.default_rng(0), Sums(data)
+        rng, sums = np.random.default_rng(0), BinnedSums(data)
         p = expit(data.line.slope * data.scores + data.line.intercept)
         u = expit(data.line.slope * data.unlabeled + data.line.intercept)
         weights, estimates = sums._posterior(), []
@@ -74,7 +74,7 @@ def _likelihood() -> Ratio:
     both = np.column_stack([1 - posterior, posterior])
 
     def ours() -> float:
-        return float(priors.get("em")(Sums(data).sample())[0])
+        return float(priors.get("em")(BinnedSums(data).sample())[0])
 
     def quapy() -> float:
         return float(EMQ.EM(np.array([2 / 3, 1 / 3]), both)[0][1])

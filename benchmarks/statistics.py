@@ -15,7 +15,7 @@ from sklearn import metrics as sk
 
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import EvaluateConfig, MakeTuplesConfig, TrainConfig
 from ntmp_cli.evaluation.metrics import Scored, evaluate_metrics
 from ntmp_cli.evaluation.resampling import bca_interval
@@ -93,7 +93,7 @@ def _evaluate() -> Ratio:
 
         def reading() -> None:
             for run in runs:
-                read_all_scores(open_artifact(run, "run"))
+                read_scores(open_artifact(run, "run"))
 
         what = f"evaluate, {len(runs)} runs on digits, all metrics and comparisons, against reading their scores"
         return Ratio(what, *take_turns(ours, reading, 5), 5.0)

@@ -1,4 +1,4 @@
-"""Plugins: users' own methods, models, encoders, data sets, metrics and prior estimators.
+"""Plugins: users' methods, models, encoders, data sets, metrics and prior estimators.
 
 A plugin is a plain module that registers things when it is imported. An installed package names its module in the
 entry-point group `ntmp.plugins`; a single file is named by `ntmp --plugin FILE.py` or by NTMP_PLUGINS.
@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +27,11 @@ VARIABLE = "NTMP_PLUGINS"
 """Files that are loaded as if they were named by --plugin, separated as in PATH."""
 
 _files: dict[Path, ModuleType] = {}
-_packages: set[str] = set()
 
 
 def load_plugins(files: Iterable[Path] = ()) -> None:
     """Load the plugins of installed packages, of the environment, and `files`; each once."""
-    for point in entry_points(group=GROUP):
-        if point.value not in _packages:
-            _load_package(point)
-            _packages.add(point.value)
+    _load_packages()
     for file in [*map(Path, filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))), *files]:
         path = file.expanduser().resolve()
         if path not in _files:
@@ -51,7 +48,7 @@ def _load_file(path: Path) -> ModuleType:
         source = path.read_bytes()
     except OSError as error:
         raise UsageError(f"plugin {path}: cannot be read ({error.strerror})", hint="Name a Python file.") from None
-    # In the table of modules under a name of its own: dataclasses and pydantic look there for the types of fields.
+    # In the table of modules under a distinct name: dataclasses and pydantic look there for the types of fields.
     module = ModuleType(f"ntmp_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -60,10 +57,14 @@ def _load_file(path: Path) -> ModuleType:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        for registry in REGISTRIES.values():
-            registry.forget(str(path))
         raise _broken(error, str(path), lambda file: file == str(path)) from None
     return module
+
+
+@cache  # to look through all installed packages takes a twentieth of a second
+def _load_packages() -> None:
+    for point in entry_points(group=GROUP):
+        _load_package(point)
 
 
 def _load_package(point: EntryPoint) -> None:
@@ -77,7 +78,9 @@ def _load_package(point: EntryPoint) -> None:
 
 
 def _broken(error: BaseException, where: str, is_inside: Callable[[str], bool]) -> UsageError:
-    """What is wrong with a plugin, with the line of the plugin that it happened at."""
+    """What is wrong with a plugin, with the line of the plugin that it happened at; what it registered is forgotten."""
+    for registry in REGISTRIES.values():
+        registry.forget(lambda source: is_inside(source.file))
     log.debug("".join(traceback.format_exception(error)).rstrip())
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_inside(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:
@@ -89,7 +92,7 @@ def _broken(error: BaseException, where: str, is_inside: Callable[[str], bool]) 
     reason = error.message if isinstance(error, UsageError) else _reason(error)
     return UsageError(
         f"{where}: the plugin cannot be loaded: {reason}",
-        hint="`ntmp --verbose …` shows the whole traceback.",
+        hint="`ntmp --verbose …` shows the traceback.",
     )
 
 

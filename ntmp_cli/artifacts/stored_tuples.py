@@ -19,7 +19,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.artifacts.summary_parts import InstanceSummary
+from ntmp_cli.artifacts.summary_fields import InstanceSummary
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
 
 

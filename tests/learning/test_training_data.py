@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.artifacts import Artifact
-from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels, read_oracle
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
@@ -120,5 +120,5 @@ def test_training_in_windows_sees_all_data_and_learns(tmp_path: Path) -> None:
     everything = training_instances(tuples, data.dataset)
     assert np.array_equal(np.sort(seen, axis=None), np.sort(everything, axis=None))
     run = train(config, tmp_path / "tuples", tmp_path / "run", CPU)
-    (scores,), labels = read_scores(run, "test"), read_test_labels(run)
+    scores, labels = read_scores(run)["test"], read_labels(run)
     assert roc_auc_score(labels, scores) > 0.93

@@ -119,8 +119,8 @@ def test_a_second_ctrl_c_stops_at_once(launcher, tuples, tmp_path):
 def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     """Data beyond the memory budget are visited window by window; the order must come back, too."""
     tuples, data = tmp_path / "tuples", "gaussians:dim=100,size=4000,test=50"
-    asked = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
-    assert launcher.run("make-tuples", *asked, "--out", tuples).code == 0
+    options = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
+    assert launcher.run("make-tuples", *options, "--out", tuples).code == 0
     settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
     assert training_shares(StoredTuples(open_artifact(tuples)), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]

@@ -81,7 +81,7 @@ def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, se
             assert a["heldout_risk"] == pytest.approx(b["heldout_risk"], abs=1e-5)
         for key in b.get("risk_terms", {}):
             assert a["risk_terms"][key] == pytest.approx(b["risk_terms"][key], abs=1e-5)
-    scores = [read_scores(open_artifact(tmp_path / name), "test")[0] for name in ("two", "one")]
+    scores = [read_scores(open_artifact(tmp_path / name))["test"] for name in ("two", "one")]
     assert np.allclose(*scores, atol=1e-3)
     assert scores[0].std() > 1e-3
 
@@ -106,8 +106,8 @@ def test_every_process_reads_its_own_share_and_all_of_it_is_read_once(tuples: Pa
     whole_steps, whole = RankShares(shares).epoch(1)
     ranks = [RankShares(shares, [rank]).epoch(1) for rank in range(3)]
     assert {steps for steps, _ in ranks} == {whole_steps}
-    for batch, *own in zip(whole, *(batches for _, batches in ranks), strict=True):
-        union = union_of_batches(own)
+    for batch, *per_rank in zip(whole, *(batches for _, batches in ranks), strict=True):
+        union = union_of_batches(per_rank)
         assert torch.equal(batch.x, union.x)
         assert np.array_equal(batch.sizes, union.sizes)
         assert np.array_equal(batch.counts, union.counts)

@@ -105,7 +105,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "spec with an empty range": (making("--tuple", "5:3-1"), 2, "tuple spec '5:3-1': counts 3 to 1 are empty"),
     "spec without weight": (making("--tuple", "3:1@0"), 2, "tuple spec '3:1@0': the weight must be above 0"),
     "spec rate": (making("--tuple", "3:~1.5"), 2, "tuple spec '3:~1.5': the rate 1.5 is not in [0, 1]"),
-    "n without m": (making("--n", 3), 2, "n and m go together: --n 3 --m 1 is the short form of --tuple 3:1"),
+    "n without m": (making("--n", 3), 2, "n and m need each other: --n 3 --m 1 is the short form of --tuple 3:1"),
     "n, m and a spec": (
         making("--n", 3, "--m", 1, "--tuple", "5:2"),
         2,
@@ -114,7 +114,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "tuple larger than the pool": (
         making("--n", 1400, "--m", 700, "--num-tuples", 1),
         2,
-        "error: a tuple may need 700 different positives, but the train tuple part has ",
+        "error: a tuple may need 700 different positives, but the train tuple share has ",
     ),
     "unknown dataset": (making("--dataset", "digit"), 2, "error: unknown dataset 'digit'; did you mean 'digits'?\n"),
     "dataset like no other": (making("--dataset", "xyz"), 2, "unknown dataset 'xyz'; choose from: cifar10, digits,"),
@@ -615,6 +615,6 @@ def test_a_bug_of_ours_exits_1_and_shows_where_when_asked(debug, ntmp, tmp_path,
         monkeypatch.delenv("NTMP_DEBUG", raising=False)
     ended = ntmp(*MAKING, tmp_path / "out")
     assert ended.code == 1
-    assert "error: internal error: ZeroDivisionError: oh\nThis is a bug in ntmp. Set NTMP_DEBUG=1" in ended.err
+    assert "error: internal error: ZeroDivisionError: oh\nSet NTMP_DEBUG=1" in ended.err
     assert ("Traceback" in ended.err) is debug
     assert list(tmp_path.iterdir()) == []

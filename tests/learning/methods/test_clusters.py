@@ -16,7 +16,7 @@ from sklearn.cluster import KMeans
 
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY
-from ntmp_cli.artifacts.oracle import read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
@@ -214,7 +214,7 @@ def test_well_separated_classes_are_found_end_to_end(tmp_path: Path, name: str) 
     data = MakeTuplesConfig(dataset="gaussians:dim=2,separation=4,size=1500,test=2000", prior=0.4)
     make_tuples(data, tmp_path / "tuples")
     run = train(TrainConfig(method=name, prior=0.4), tmp_path / "tuples", tmp_path / "run", CPU)
-    (scores,), labels = read_scores(run, "test"), read_test_labels(run)
+    scores, labels = read_scores(run)["test"], read_labels(run)
     assert ((scores > 0) == labels).mean() > norm.cdf(2) - 0.02
     (record,) = read_json_lines(run, HISTORY)
     assert record["algorithm"] == "kmeans"

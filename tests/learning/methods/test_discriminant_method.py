@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from ntmp_cli.artifacts import Artifact, open_artifact
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY, WEIGHTS
-from ntmp_cli.artifacts.oracle import read_oracle, read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels, read_oracle
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
@@ -49,8 +49,8 @@ def line(run: Artifact) -> tuple[np.ndarray, float]:
 
 
 def auc(run: Artifact) -> float:
-    (scores,) = read_scores(run, "test")
-    return float(roc_auc_score(read_test_labels(run), scores))
+    scores = read_scores(run)["test"]
+    return float(roc_auc_score(read_labels(run), scores))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_line_is_the_true_discriminant(tmp_path: Path, specs: tuple[str, ...
     data = load_labelled(GAUSSIANS)
     oracle = LinearDiscriminantAnalysis(priors=[1 - prior, prior]).fit(data.x_train, data.y_train)
     assert weight @ oracle.coef_[0] / np.linalg.norm(weight) / np.linalg.norm(oracle.coef_[0]) > 0.98
-    (scores,) = read_scores(run, "test")
+    scores = read_scores(run)["test"]
     assert ((scores > 0) == (oracle.decision_function(data.x_test) > 0)).mean() > 0.95
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY
-from ntmp_cli.artifacts.oracle import read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.batches import Batch
@@ -171,8 +171,8 @@ def learn(folder: Path, name: str, spec: str, prior: float = 0.4) -> Artifact:
 @pytest.mark.parametrize("name", BOTH)
 def test_varied_rates_teach_the_classes(tmp_path: Path, name: str) -> None:
     run = learn(tmp_path, name, "5:~0.5")
-    (scores,) = read_scores(run, "test")
-    assert roc_auc_score(read_test_labels(run), scores) > 0.95
+    scores = read_scores(run)["test"]
+    assert roc_auc_score(read_labels(run), scores) > 0.95
 
 
 @pytest.mark.parametrize(("name", "floor"), [("llp-bagce", entropy(bernoulli(1 / 3))), ("llp-js", 0.0)])
@@ -186,7 +186,7 @@ def test_one_rate_is_matched_perfectly_by_knowing_nothing(tmp_path: Path, name: 
     last = read_json_lines(run, HISTORY)[-1]
     assert last["heldout_risk"] == pytest.approx(floor, abs=0.01)
     assert last["heldout_risk"] >= floor - 1e-9
-    (scores,) = read_scores(run, "test")
+    scores = read_scores(run)["test"]
     share = 1 / (1 + np.exp(-scores))
     assert share.mean() == pytest.approx(1 / 3, abs=0.05)
     assert share.std() < 0.1

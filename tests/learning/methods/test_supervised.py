@@ -19,6 +19,7 @@ from ntmp_cli.artifacts.layout import WEIGHTS
 from ntmp_cli.artifacts.oracle import read_oracle
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import load_labelled
 from ntmp_cli.errors import ArtifactError, UsageError
@@ -29,7 +30,6 @@ from ntmp_cli.learning.training_data import Batching, training_shares
 from ntmp_cli.stages import make_tuples as make_tuples_stage
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
-from ntmp_cli.stages.true_labels import true_targets
 from ntmp_cli.tuple_source import Task
 
 CPU = TrainOptions(device="cpu")
@@ -161,7 +161,7 @@ def test_a_competitor_learns_the_same_without_the_labels_on_disk(
     name: str, warmup: str, copies: dict[str, Path], tmp_path: Path
 ) -> None:
     config = TrainConfig(method=name, prior=0.6, model="linear", epochs=1, warmup=warmup)
-    scores = [read_scores(train(config, tuples, tmp_path / how, CPU), "test")[0] for how, tuples in copies.items()]
+    scores = [read_scores(train(config, tuples, tmp_path / how, CPU))["test"] for how, tuples in copies.items()]
     assert np.array_equal(scores[0], scores[1])
     assert np.array_equal(scores[0], scores[2])
 
