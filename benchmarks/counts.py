@@ -98,7 +98,7 @@ def _double_loop(z: Tensor, positives: int) -> Tensor:
 
 
 def _share_of_a_step() -> Ratio:
-    """The likelihood's part of a training step of the mlp on 1,024 instances in tuples of (3,1)."""
+    """The likelihood's share of a training step of the mlp on 1,024 instances in tuples of (3,1)."""
     from ntmp_cli.learning.models import build_scorer
 
     ones, zeros = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)

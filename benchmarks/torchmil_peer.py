@@ -61,7 +61,7 @@ class _Encoder(nn.Module):
 def _torchmil_epoch(job: Job) -> Any:
     models, utils = importlib.import_module("torchmil.models"), importlib.import_module("torchmil.utils")
     tensordict = importlib.import_module("tensordict")
-    window = job.data.parts[0]._window(job.data.parts[0].groups(1, 1)[0])
+    window = job.data.shares[0]._window(job.data.shares[0].groups(1, 1)[0])
     x = (window.x * job.model.factor).flatten(1)
     bags = x[: len(x) // 3 * 3].view(-1, 3, x.shape[1])
     labels = (torch.arange(len(bags)) < len(window.sizes)).long()

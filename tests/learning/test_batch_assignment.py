@@ -1,4 +1,4 @@
-"""BatchAssignment visits everything once, keeps every batch near what it should be, and favours nobody."""
+"""The assignment visits everything once, keeps every batch near what it should be, and favours no instance."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PAIRS = st.lists(st.sampled_from([(3, 1), (3, 2), (4, 2), (2, 0), (5, 4)]), min_
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=200), st.integers(1, 12), st.integers(0, 2**31))
 def test_every_stretch_of_an_even_order_has_its_share_of_every_kind(kinds: list[int], steps: int, seed: int) -> None:
-    _, each = np.unique(kinds, return_inverse=True)
-    order = evenly_spaced_order(each, np.random.default_rng(seed))
-    assert sorted(order.tolist()) == list(range(len(each)))
+    _, kind_of = np.unique(kinds, return_inverse=True)
+    order = evenly_spaced_order(kind_of, np.random.default_rng(seed))
+    assert sorted(order.tolist()) == list(range(len(kind_of)))
     different = len(set(kinds))
-    for part in np.array_split(order, steps):
+    for batch in np.array_split(order, steps):
         for kind in range(different):
-            expected = len(part) * np.mean(each == kind)
-            assert abs(np.sum(each[part] == kind) - expected) <= 2 + different
+            expected = len(batch) * np.mean(kind_of == kind)
+            assert abs(np.sum(kind_of[batch] == kind) - expected) <= 2 + different
 
 
 def test_an_even_order_favours_no_member() -> None:
@@ -46,7 +46,7 @@ def test_an_even_order_favours_no_member() -> None:
 
 @settings(deadline=None)
 @given(PAIRS, st.integers(1, 9), st.sampled_from([0.3, 0.5, 1 / 3]), st.integers(0, 2**31))
-def test_sided_batches_have_tuples_of_one_side_and_all_are_dealt(
+def test_sided_batches_have_tuples_of_one_side_and_all_are_assigned(
     pairs: list[tuple[int, int]], steps: int, prior: float, seed: int
 ) -> None:
     sizes, counts = np.array(pairs).T
@@ -70,20 +70,20 @@ def test_rates_on_one_side_need_no_sides() -> None:
     assert BatchAssignment(0.5, 0.001).sides(8, np.random.default_rng(0)).sum() == 1
 
 
-def test_dealt_batches_of_u_hold_their_share_of_positives() -> None:
+def test_assigned_batches_of_u_hold_their_share_of_positives() -> None:
     """Both as the probabilities say and, where those are right, in truth."""
     rng = np.random.default_rng(0)
     q = rng.beta(0.3, 0.5, 4000)
     y = rng.random(4000) < q
-    dealt, chance = [], []
+    assigned, chance = [], []
     for _ in range(40):
         order = assign_unlabeled(q, 50, rng)
         assert len(set(order.tolist())) == 4000
-        dealt += [(q[part].mean(), y[part].mean()) for part in np.array_split(order, 50)]
-        chance += [(q[part].mean(), y[part].mean()) for part in np.array_split(rng.permutation(4000), 50)]
-    believed, true = np.std(dealt, axis=0)
-    believed_by_chance, true_by_chance = np.std(chance, axis=0)
-    assert believed < believed_by_chance / 10
+        assigned += [(q[batch].mean(), y[batch].mean()) for batch in np.array_split(order, 50)]
+        chance += [(q[batch].mean(), y[batch].mean()) for batch in np.array_split(rng.permutation(4000), 50)]
+    predicted, true = np.std(assigned, axis=0)
+    predicted_by_chance, true_by_chance = np.std(chance, axis=0)
+    assert predicted < predicted_by_chance / 10
     # Var(mean of y) falls from Var(y)/b to E[q(1−q)]/b.
     assert true / true_by_chance == pytest.approx(np.sqrt(np.mean(q * (1 - q)) / y.var()), rel=0.1)
 
@@ -107,20 +107,20 @@ def gap(batch: Batch) -> float:
 
 def test_an_epoch_of_sided_batches_visits_everything_once_and_keeps_the_gap() -> None:
     steps, batches = training_data([(3, 1), (3, 2)] * 20, BatchAssignment(0.5, 0.5)).epoch(1)
-    found = list(batches)
-    assert len(found) == steps > 2
-    assert sorted(np.concatenate([b.x[:, 0] for b in found]).tolist()) == [*range(-1000, -936), *range(120)]
-    assert [gap(b) for b in found] == pytest.approx([1 / 6] * steps)
-    probable = [float(b.targets[b.tuple_instances :].mean()) for b in found]
+    epoch = list(batches)
+    assert len(epoch) == steps > 2
+    assert sorted(np.concatenate([b.x[:, 0] for b in epoch]).tolist()) == [*range(-1000, -936), *range(120)]
+    assert [gap(b) for b in epoch] == pytest.approx([1 / 6] * steps)
+    probable = [float(b.targets[b.tuple_instances :].mean()) for b in epoch]
     assert probable == pytest.approx([0.5] * steps, abs=0.05)
 
 
-def test_parts_that_are_read_side_by_side_take_the_same_side() -> None:
-    parts = [training_data([(3, 1), (3, 2)] * 20, BatchAssignment(0.5, 0.5), part) for part in (0, 1)]
-    steps, batches = RankShares(parts).epoch(1)
-    found = list(batches)
-    assert len(found) == steps > 2
-    assert [gap(b) for b in found] == pytest.approx([1 / 6] * steps)
+def test_shares_of_several_ranks_take_the_same_side() -> None:
+    shares = [training_data([(3, 1), (3, 2)] * 20, BatchAssignment(0.5, 0.5), share) for share in (0, 1)]
+    steps, batches = RankShares(shares).epoch(1)
+    epoch = list(batches)
+    assert len(epoch) == steps > 2
+    assert [gap(b) for b in epoch] == pytest.approx([1 / 6] * steps)
 
 
 def test_sides_change_from_epoch_to_epoch_and_a_resumed_epoch_goes_on_as_it_began() -> None:

@@ -20,7 +20,7 @@ INSTANCE_BYTES = 8
 
 @dataclass
 class Store:
-    """Data whose instances are their own names, cut into chunks, and a record of what is loaded.
+    """Data whose instances are their names, cut into chunks, and a record of what is loaded.
 
     Instance (i,) of tuple t is named in order; unlabeled instances are named after all of them.
     """
@@ -72,9 +72,9 @@ class Store:
 
 def epoch(data: TrainingData, number: int = 1, skip: int = 0) -> list[Batch]:
     steps, batches = data.epoch(number, skip)
-    found = list(batches)
-    assert len(found) == steps - skip
-    return found
+    epoch_batches = list(batches)
+    assert len(epoch_batches) == steps - skip
+    return epoch_batches
 
 
 def names(batch: Batch) -> list[int]:

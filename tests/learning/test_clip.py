@@ -105,13 +105,13 @@ def test_images_are_resized_as_open_clip_does(clip: ClipModel) -> None:
     x = ((0.3 + 0.4 * images((3, 48, 48))) * 255).round() / 255
     preprocess = open_clip.image_transform(32, is_train=False)
     expected = torch.stack([preprocess(transforms.functional.to_pil_image(image)) for image in x])
-    found = normalised(clip.image_encoder._resize(x))
-    assert float((found - expected).abs().max()) < 1.01 / 255 / min(STD)
+    resized = normalised(clip.image_encoder._resize(x))
+    assert float((resized - expected).abs().max()) < 1.01 / 255 / min(STD)
 
 
 def test_the_image_encoder_stays_frozen(clip: ClipModel) -> None:
     clip.image_encoder.train()
-    assert not any(part.training for part in clip.image_encoder.modules())
+    assert not any(module.training for module in clip.image_encoder.modules())
     assert not any(parameter.requires_grad for parameter in clip.model.parameters())
 
 

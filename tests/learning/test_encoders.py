@@ -59,7 +59,7 @@ def test_nothing_in_an_encoder_can_be_trained(spec: str) -> None:
     encoder = build(spec)
     parent = nn.Sequential(encoder, nn.Linear(encoder.dim, 1)).train()
     assert parent.training
-    assert not any(part.training for part in encoder.modules())
+    assert not any(module.training for module in encoder.modules())
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     parent(instances(COLOUR)).sum().backward()
@@ -120,10 +120,10 @@ def test_pca_agrees_with_the_singular_value_decomposition() -> None:
     centred = flat - flat.mean(axis=0)
     _, singular, directions = np.linalg.svd(centred, full_matrices=False)
     expected = centred @ directions.T / (singular[0] / np.sqrt(60))
-    found = build("pca", GREY)(x).numpy()
-    assert found.shape == (60, 36)
-    signs = np.sign((found * expected).sum(axis=0))
-    assert np.allclose(found, expected * signs, atol=1e-5)
+    projected = build("pca", GREY)(x).numpy()
+    assert projected.shape == (60, 36)
+    signs = np.sign((projected * expected).sum(axis=0))
+    assert np.allclose(projected, expected * signs, atol=1e-5)
 
 
 def test_pca_is_centred_and_scaled_but_not_whitened() -> None:

@@ -129,7 +129,7 @@ def test_pooled_mixing_is_left_to_chance_where_the_mean_rate_is_nearly_the_prior
     pooled = [learn(tmp_path / f"pooled-{seed}", MIXED, **LINEAR, mixing="pooled", seed=seed) for seed in range(6)]
     stratified = learn(tmp_path / "stratified", MIXED, **LINEAR)
     assert stratified.accuracy > bayes_accuracy(0.5) - 0.015
-    # Measured: one seed in five ends on the right side by chance.
+    # Measured: one seed in five is oriented right by chance.
     assert min(run.accuracy for run in pooled) < stratified.accuracy - 0.2
 
 

@@ -72,7 +72,7 @@ def test_other_steps_than_every_second_are_left_alone():
         assert (done.x is x) == (number % 2 == 1)
 
 
-def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_whole():
+def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_unmasked():
     done = after(SelfTraining(1.0, 0.5, 0, every=1), step())
     teacher = done.prepared.teacher
     assert teacher[:INSIDE].tolist() == [0] * INSIDE  # tuple instances have no pseudo-labels
@@ -84,7 +84,7 @@ def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_whole(
 
 
 def test_without_averaging_there_is_no_teacher_and_nothing_is_masked():
-    """Nobody would see the instance whole; the loss takes the network's own scores."""
+    """No network would see the instance unmasked; the loss takes the student's scores."""
     before = step(ema=0.0)
     done = after(SelfTraining(1.0, 0.5, 0, every=1), before)
     assert done.prepared == Prepared(pseudo_label_weight=1.0)
@@ -124,23 +124,23 @@ class SecondOfTwo(OneProcess):
         return rows[OUTSIDE:]
 
 
-def test_a_rank_masks_its_share_of_the_mask_of_the_whole_batch():
+def test_a_rank_masks_its_share_of_the_mask_of_the_full_batch():
     """Then K ranks see what one process with the same batch sees."""
     alone, shared = step(), step(processes=SecondOfTwo())
-    for each in (alone, shared):
-        each.batch = Batch(each.x, each.batch.sizes, each.batch.counts, INSIDE, 2 * OUTSIDE)
+    for one in (alone, shared):
+        one.batch = Batch(one.x, one.batch.sizes, one.batch.counts, INSIDE, 2 * OUTSIDE)
     alone.x = torch.cat([alone.x, alone.x[INSIDE:]])
     callback = SelfTraining(1.0, 0.5, 0, every=1)
-    whole, own = after(callback, alone).x, after(callback, shared).x
-    assert torch.equal(whole[INSIDE + OUTSIDE :], own[INSIDE:])
-    assert not torch.equal(whole[INSIDE : INSIDE + OUTSIDE], own[INSIDE:])
+    full, local = after(callback, alone).x, after(callback, shared).x
+    assert torch.equal(full[INSIDE + OUTSIDE :], local[INSIDE:])
+    assert not torch.equal(full[INSIDE : INSIDE + OUTSIDE], local[INSIDE:])
 
 
 def pseudo_labels_of(**settings: Any) -> SelfTraining:
     count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(3, 1, 20)], 30))
     assert isinstance(count, GradientMethod)
-    (found,) = [callback for callback in count.callbacks() if isinstance(callback, SelfTraining)]
-    return found
+    (self_training,) = [callback for callback in count.callbacks() if isinstance(callback, SelfTraining)]
+    return self_training
 
 
 def test_count_passes_its_settings_on():

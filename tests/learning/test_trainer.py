@@ -24,7 +24,7 @@ DIM = 3
 FAST: dict[str, Any] = {"prior": 0.7, "model": "mlp", "epochs": 3, "batch_size": 60, "lr": 0.05, "trace_every": 0}
 
 
-def drawn(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, Any, Any]:
+def sampled(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, Any, Any]:
     """Tuples of three with one positive, and a pool, of two Gaussians three apart."""
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.tile([1, 0, 0], tuples), rng.random(unlabeled) < 0.7])
@@ -34,7 +34,7 @@ def drawn(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, 
 
 @pytest.fixture(scope="module")
 def source() -> ArraySource:
-    return ArraySource(*drawn(0), HeldoutData(*drawn(1)))
+    return ArraySource(*sampled(0), HeldoutData(*sampled(1)))
 
 
 def job_of(source: ArraySource, environment: Environment | None = None, **settings: Any) -> Any:
@@ -143,7 +143,7 @@ def test_a_method_that_is_computed_at_once_is_recorded_as_one_epoch(source):
     (record,) = done.outcome.records
     assert (record.epoch, record.fields["loss"], done.outcome.selected_epoch, done.batch_size) == (1, None, 1, None)
     assert record.instances == source.task.instances + source.task.unlabeled
-    x, *_ = drawn(7)
+    x, *_ = sampled(7)
     right = (predict(done.scorer, x) > 0) == np.tile([1, 0, 0], len(x) // 3)
     assert right.mean() > 0.95
 

@@ -46,16 +46,16 @@ def test_pooling_is_a_softmax_in_every_bag(sizes: list[int], scale: float, seed:
     rng = np.random.default_rng(seed)
     margin, logit = rng.normal(0, 3, sum(sizes)), rng.normal(0, scale, sum(sizes))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    found = pool(*map(torch.from_numpy, (margin, logit, owner)), len(sizes))
-    assert np.allclose(found.numpy(), by_loop(margin, logit, owner, len(sizes)), atol=1e-10)
+    pooled = pool(*map(torch.from_numpy, (margin, logit, owner)), len(sizes))
+    assert np.allclose(pooled.numpy(), by_loop(margin, logit, owner, len(sizes)), atol=1e-10)
 
 
 def test_pooling_stands_extreme_logits_in_single_precision() -> None:
     margin = torch.tensor([1.0, -2.0, 5.0, 7.0, 3.0], requires_grad=True)
     logit = torch.tensor([1e6, -1e6, -3e7, -3e7, 200.0], requires_grad=True)
-    found = pool(margin, logit, torch.tensor([0, 0, 1, 1, 2]), 3)
-    assert found.tolist() == [1.0, 6.0, 3.0]
-    slopes = torch.autograd.grad(found.sum(), (margin, logit))
+    pooled = pool(margin, logit, torch.tensor([0, 0, 1, 1, 2]), 3)
+    assert pooled.tolist() == [1.0, 6.0, 3.0]
+    slopes = torch.autograd.grad(pooled.sum(), (margin, logit))
     assert slopes[0].tolist() == [1.0, 0.0, 0.5, 0.5, 1.0]
     assert slopes[1].tolist() == [0.0, 0.0, -0.5, 0.5, 0.0]
 
@@ -63,13 +63,13 @@ def test_pooling_stands_extreme_logits_in_single_precision() -> None:
 def test_gradients_of_pooling_are_those_of_torch_softmax() -> None:
     """The largest logit is taken off without a gradient: it must cancel."""
     margin, logit = (torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
-    found_inputs = [margin.clone().requires_grad_(), logit.clone().requires_grad_()]
+    inputs = [margin.clone().requires_grad_(), logit.clone().requires_grad_()]
     expected_inputs = [margin.clone().requires_grad_(), logit.clone().requires_grad_()]
     owner, weights = torch.tensor([0, 0, 0, 1, 1, 1, 1]), torch.tensor([1.5, -0.7], dtype=torch.float64)
-    found = torch.autograd.grad(pool(*found_inputs, owner, 2) @ weights, found_inputs)
+    gradients = torch.autograd.grad(pool(*inputs, owner, 2) @ weights, inputs)
     m, a = expected_inputs
-    bags = torch.stack([(torch.softmax(a[part], 0) * m[part]).sum() for part in (slice(0, 3), slice(3, 7))])
-    for left, right in zip(found, torch.autograd.grad(bags @ weights, expected_inputs), strict=True):
+    bags = torch.stack([(torch.softmax(a[bag], 0) * m[bag]).sum() for bag in (slice(0, 3), slice(3, 7))])
+    for left, right in zip(gradients, torch.autograd.grad(bags @ weights, expected_inputs), strict=True):
         assert torch.allclose(left, right, atol=1e-12)
 
 
@@ -82,12 +82,12 @@ def test_a_bag_scores_v_times_its_attended_mean() -> None:
     owner = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
     out = head.train()(z)
     assert out.shape == (9, 2)
-    found = pool(out[:, 0], out[:, 1], torch.from_numpy(owner), 3)
+    pooled = pool(out[:, 0], out[:, 1], torch.from_numpy(owner), 3)
     w_hidden, w, v = (layer.weight.numpy() for layer in (head.hidden[1], head.attention, head.margin))
     for bag in range(3):
         h = np.tanh(z.numpy()[owner == bag] @ w_hidden.T)
         attended = softmax(h @ w[0]) @ h
-        assert float(found[bag]) == pytest.approx(float(v[0] @ attended), abs=1e-12)
+        assert float(pooled[bag]) == pytest.approx(float(v[0] @ attended), abs=1e-12)
     margins = head.eval()(z)
     assert margins.shape == (9, 1)
     assert np.allclose(margins.numpy(), np.tanh(z.numpy() @ w_hidden.T) @ v.T, atol=1e-12)
@@ -102,7 +102,7 @@ def test_a_scorer_gives_one_margin_per_instance() -> None:
 
 
 def test_training_starts_at_the_mean_of_a_bag() -> None:
-    """Attention drawn at random now and then ended mirrored: AUC .02 on the very data of the test below."""
+    """Random attention now and then ended mirrored: AUC .02 on the very data of the test below."""
     head = AttentionHead(3)
     margin, logit = head.train()(torch.randn(4, 3)).detach().T
     assert float(pool(margin, logit, torch.zeros(4, dtype=torch.int64), 1)) == pytest.approx(float(margin.mean()))

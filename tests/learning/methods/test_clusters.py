@@ -52,9 +52,9 @@ class World:
 
     def data(self) -> FitData:
         def tuples() -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]:
-            for part in np.array_split(np.arange(len(self.pairs)), 3):
-                sizes, counts = np.array([self.pairs[i] for i in part]).T
-                yield np.concatenate([self.tuple_x[i] for i in part]), sizes, counts
+            for block in np.array_split(np.arange(len(self.pairs)), 3):
+                sizes, counts = np.array([self.pairs[i] for i in block]).T
+                yield np.concatenate([self.tuple_x[i] for i in block]), sizes, counts
 
         def unlabeled() -> Iterator[NDArray[np.float32]]:
             yield from np.array_split(self.unlabeled_x, 2)
@@ -134,13 +134,13 @@ def test_constant_data_have_no_two_clusters(name: str, memory: int, monkeypatch:
 def test_shares_are_counted_by_stratum_and_last_of_u() -> None:
     world = World()
     weight, bias = np.array([1.0, 0.2, -0.1]), -1.2
-    found = positive_shares(world.data(), weight, bias)
+    shares = positive_shares(world.data(), weight, bias)
     expected = []
     for n, m in [(3, 1), (5, 2)]:
         members = np.concatenate([x for x, pair in zip(world.tuple_x, world.pairs, strict=True) if pair == (n, m)])
         expected.append((len(members), float(np.mean([row @ weight + bias > 0 for row in members]))))
     expected.append((500, float(np.mean([row @ weight + bias > 0 for row in world.unlabeled_x]))))
-    assert found == [(size, pytest.approx(share)) for size, share in expected]
+    assert shares == [(size, pytest.approx(share)) for size, share in expected]
 
 
 groups = st.lists(
@@ -148,10 +148,10 @@ groups = st.lists(
 )  # fmt: skip
 
 
-def mismatch(some: list[tuple[int, float, float]], *, first: bool) -> float:
+def mismatch(evidence: list[tuple[int, float, float]], *, first: bool) -> float:
     """Mean squared distance of shares and rates if the first cluster is the positive one, or the second."""
-    total = sum(size for size, _, _ in some)
-    return sum(size * ((share if first else 1 - share) - rate) ** 2 for size, share, rate in some) / total
+    total = sum(size for size, _, _ in evidence)
+    return sum(size * ((share if first else 1 - share) - rate) ** 2 for size, share, rate in evidence) / total
 
 
 @settings(max_examples=300, deadline=None)
@@ -160,8 +160,8 @@ def test_clusters_are_named_by_the_least_squared_mismatch(given_groups: list[tup
     """U first; the tuples only where U is undecided; an error where both are."""
     whole = [(size, share / 40, rate / 40) for size, share, rate in given_groups]
     shares, rates = [(size, share) for size, share, _ in whole], [rate for _, _, rate in whole]
-    for some in (whole[-1:], whole[:-1]):
-        first, second = mismatch(some, first=True), mismatch(some, first=False)
+    for evidence in (whole[-1:], whole[:-1]):
+        first, second = mismatch(evidence, first=True), mismatch(evidence, first=False)
         if abs(first - second) > 1e-9:
             assert first_is_positive(shares, rates) == (first < second)
             return
@@ -197,7 +197,7 @@ def test_the_positive_cluster_is_found_whatever_sklearn_calls_it(name: str, prio
     assert fit.fields["share_unlabeled"] == pytest.approx(prior, abs=0.05)
 
 
-def test_the_classifier_agrees_with_the_clusters_that_taught_it() -> None:
+def test_the_classifier_agrees_with_the_clusters_it_learned_from() -> None:
     world = World()
     lines = [world.fit(name) for name in ("kmeans++", "cluster-classifier")]
     first, second = (world.x @ line.weight + line.bias > 0 for line in lines)

@@ -78,8 +78,8 @@ def test_a_pseudo_label_weighs_as_much_as_the_teacher_is_confident() -> None:
     teacher = torch.tensor([4.0, 1.5, -0.2, 0.0])
     p = [1 / (1 + exp(-t)) for t in teacher.tolist()]
     labels = [1, 1, 0, 0]
-    each = [log1p(exp(-s)) if y else log1p(exp(s)) for s, y in zip(scores.tolist(), labels, strict=True)]
-    expected = sum(abs(2 * q - 1) * e for q, e in zip(p, each, strict=True)) / 4
+    losses = [log1p(exp(-s)) if y else log1p(exp(s)) for s, y in zip(scores.tolist(), labels, strict=True)]
+    expected = sum(abs(2 * q - 1) * e for q, e in zip(p, losses, strict=True)) / 4
     loss, slope = confidence_weighted_loss(scores, teacher)
     assert float(loss) == pytest.approx(expected, rel=1e-6)
     assert slope[3] == 0  # an undecided teacher says nothing
@@ -97,12 +97,12 @@ def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: di
         everyone = torch.cat([at_rate, scores[inside:]])
         loss = loss + weight * binary_cross_entropy_with_logits(everyone, batch.targets)
     else:
-        found = coefficients(batch.sizes, batch.counts, batch.unlabeled, prior)
-        assert found is not None
-        weights = torch.from_numpy(found.plus).float().double(), torch.from_numpy(found.minus).float().double()
+        weighting = coefficients(batch.sizes, batch.counts, batch.unlabeled, prior)
+        assert weighting is not None
+        weights = torch.from_numpy(weighting.plus).float().double(), torch.from_numpy(weighting.minus).float().double()
         loss = loss + weight * clamped(partial_risks(scores, *weights, inside, "sigmoid", "class"), "relu")
-    each = binary_cross_entropy_with_logits(scores[inside:], (TEACHER[inside:] > 0).double(), reduction="none")
-    return loss + pseudo * 2 * (each * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
+    losses = binary_cross_entropy_with_logits(scores[inside:], (TEACHER[inside:] > 0).double(), reduction="none")
+    return loss + pseudo * 2 * (losses * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
 
 
 TEACHER = torch.linspace(-3, 4, 14, dtype=torch.double)
@@ -118,20 +118,20 @@ def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], pro
     clamps = set()
     for seed in range(8):
         scores = 3 * torch.randn(14, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
-        scores[9:] += 4 * (-1) ** seed  # U all on one side: a part of the risk falls below zero
-        ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        scores[9:] += 4 * (-1) ** seed  # U all on one side: a term of the risk falls below zero
+        scored, reference = scores.clone().requires_grad_(), scores.clone().requires_grad_()
         prepared = method.prepare(batch, progress)
         if prepared.risk is not None:
-            prepared = replace(prepared, risk=tuple(each.double() for each in prepared.risk))
+            prepared = replace(prepared, risk=tuple(weight.double() for weight in prepared.risk))
         weight = pseudo_label_weight(progress)
-        loss, told = method.loss(ours, replace(prepared, pseudo_label_weight=weight, teacher=TEACHER))
-        expected = plain_loss(theirs, batch, progress, settings)
+        loss, telemetry = method.loss(scored, replace(prepared, pseudo_label_weight=weight, teacher=TEACHER))
+        expected = plain_loss(reference, batch, progress, settings)
         loss.backward()
         expected.backward()
         assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-13)
-        clamps |= {tuple((told[1:3] < 0).tolist())}
-    assert len(clamps) > 1 or progress > 0.5 or "warmup" in settings  # with and without a part below zero
+        torch.testing.assert_close(scored.grad, reference.grad, rtol=1e-10, atol=1e-13)
+        clamps |= {tuple((telemetry[1:3] < 0).tolist())}
+    assert len(clamps) > 1 or progress > 0.5 or "warmup" in settings  # with and without a term below zero
 
 
 def test_only_unlabeled_instances_have_pseudo_labels() -> None:
@@ -141,10 +141,10 @@ def test_only_unlabeled_instances_have_pseudo_labels() -> None:
     scores = torch.tensor([0.1, 0.4, -0.3, 1.0, -2.0, 0.2])
     plain, _ = count.loss(scores, prepared)
     teacher = torch.tensor([9.0, 9.0, 9.0, 2.0, -1.0, 3.0])
-    total, told = count.loss(scores, replace(prepared, pseudo_label_weight=0.5, teacher=teacher))
+    total, telemetry = count.loss(scores, replace(prepared, pseudo_label_weight=0.5, teacher=teacher))
     pseudo = 2 * confidence_weighted_loss(scores[3:], teacher[3:])[0]  # every other step, so twice the weight
     assert float(total - plain) == pytest.approx(0.5 * float(pseudo), rel=1e-5)
-    assert count.summarise(told[None].double().numpy())["self_training"] == pytest.approx(float(pseudo), rel=1e-6)
+    assert count.summarise(telemetry[None].double().numpy())["self_training"] == pytest.approx(float(pseudo), rel=1e-6)
 
 
 def test_without_a_teacher_the_networks_own_scores_are_its_pseudo_labels() -> None:
@@ -152,8 +152,8 @@ def test_without_a_teacher_the_networks_own_scores_are_its_pseudo_labels() -> No
     prepared = count.prepare(Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3), 0.9)
     scores = torch.tensor([0.1, 0.4, -0.3, 1.0, -2.0, 0.2])
     alone, _ = count.loss(scores, replace(prepared, pseudo_label_weight=1.0))
-    taught, _ = count.loss(scores, replace(prepared, pseudo_label_weight=1.0, teacher=scores.clone()))
-    assert float(alone) == float(taught) != float(count.loss(scores, prepared)[0])
+    with_teacher, _ = count.loss(scores, replace(prepared, pseudo_label_weight=1.0, teacher=scores.clone()))
+    assert float(alone) == float(with_teacher) != float(count.loss(scores, prepared)[0])
 
 
 def heldout_scores(prior: float, tuples: int = 300, unlabeled: int = 600, separation: float = 3.0) -> HeldoutScores:
@@ -208,11 +208,11 @@ def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_n
     count = methods.get("count")(TrainConfig(prior=prior, warmup="none"), Task([(2, 1, 300)], 600))
     inside = np.tile(np.array([-1, 1], dtype=np.float32), 300)
     for step in (offset, -offset):
-        found = count.centre_if_flipped(
+        centre = count.centre_if_flipped(
             HeldoutScores(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step))
         )
         right = (step > 0) == (prior > 0.5)
-        assert found == (None if right else count.shift)
+        assert centre == (None if right else count.shift)
     # Constant scores say nothing, and the network stays as it is.
     nothing = np.zeros(600, dtype=np.float32)
     assert count.centre_if_flipped(HeldoutScores(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None

@@ -57,14 +57,14 @@ def test_means_are_those_of_a_loop(sizes: list[int], seed: int) -> None:
 
 def test_means_keep_the_precision_and_the_gradient_of_their_values() -> None:
     values = torch.arange(5.0, requires_grad=True)
-    found = tuple_means(values, torch.tensor([2, 3]))
-    assert found.dtype == torch.float32
-    (slope,) = torch.autograd.grad(found @ torch.tensor([1.0, 10.0]), values)
+    means = tuple_means(values, torch.tensor([2, 3]))
+    assert means.dtype == torch.float32
+    (slope,) = torch.autograd.grad(means @ torch.tensor([1.0, 10.0]), values)
     assert slope.tolist() == pytest.approx([0.5, 0.5, 10 / 3, 10 / 3, 10 / 3])
 
 
 def divergence(p: list[float], q: list[float]) -> float:
-    """Jensen–Shannon, the mean Kullback–Leibler distance to the middle; scipy's own fails where p and q are close."""
+    """Jensen–Shannon, the mean Kullback–Leibler distance to the middle; scipy's fails where p and q are close."""
     middle = np.add(p, q) / 2
     return float(entropy(p, middle) + entropy(q, middle)) / 2
 
@@ -80,12 +80,12 @@ def test_divergences_are_those_of_scipy(p: float, q: float) -> None:
 @settings(max_examples=150, deadline=None)
 @given(p=st.floats(0, 1), q=st.floats(0, 1))
 def test_jensen_shannon_is_symmetric_and_lies_between_zero_and_log_two(p: float, q: float) -> None:
-    found = at(jensen_shannon, p, q)
-    assert found == pytest.approx(at(jensen_shannon, q, p), abs=1e-15)
+    divergence = at(jensen_shannon, p, q)
+    assert divergence == pytest.approx(at(jensen_shannon, q, p), abs=1e-15)
     # Its second order is (p−q)²/(8p(1−p)) ≥ (p−q)²/2, everywhere.
-    assert (p - q) ** 2 / 2 - 1e-5 <= found <= log(2) + 1e-12
+    assert (p - q) ** 2 / 2 - 1e-5 <= divergence <= log(2) + 1e-12
     if p == q:
-        assert abs(found) < 1e-12
+        assert abs(divergence) < 1e-12
 
 
 def test_jensen_shannon_reaches_its_ends() -> None:
@@ -146,9 +146,9 @@ def test_the_loss_is_the_mean_mismatch_plus_entropy_for_bagce_alone(name: str, w
     assert telemetry.tolist() == pytest.approx([mismatch, instances], abs=1e-5)
     assert float(loss) == pytest.approx(mismatch + (weight * instances if name == "llp-bagce" else 0.0), abs=1e-5)
     heldout = HeldoutScores(z.numpy()[:9], SIZES, COUNTS, z.numpy()[9:])
-    found = method.heldout_risk(heldout)
-    assert found is not None
-    assert found.value == pytest.approx(mismatch, abs=1e-6)
+    risk = method.heldout_risk(heldout)
+    assert risk is not None
+    assert risk.value == pytest.approx(mismatch, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -1,4 +1,4 @@
-"""The oracle sees the true label of exactly the instances it is shown; nobody else sees any."""
+"""The oracle sees the true label of exactly the instances it is shown; no other method sees any."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def all_batches(tuples: Artifact, shares: int, windows: int, epoch: int) -> list
         share.budget_bytes = int(np.ceil(total / windows))
         assert share.windows == windows
     steps, batches = RankShares(data).epoch(epoch)
-    found = list(batches)
-    assert len(found) == steps
-    return found
+    all_of_epoch = list(batches)
+    assert len(all_of_epoch) == steps
+    return all_of_epoch
 
 
 # --- targets ------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_batches_are_the_same_with_and_without_labels(sharded: Artifact) -> None
         assert without.targets is None
 
 
-# --- nobody else --------------------------------------------------------------------------------
+# --- competitors --------------------------------------------------------------------------------
 
 
 def test_there_is_one_oracle() -> None:

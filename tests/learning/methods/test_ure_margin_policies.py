@@ -62,11 +62,11 @@ def test_a_mixture_whose_mean_rate_is_the_prior_trains_stratified_or_in_sided_ba
     assert (last_epoch(sided)["downweighted"], last_epoch(sided)["skipped"]) == (0, 0)
 
 
-def test_batches_that_are_dealt_keep_a_margin_that_chance_breaks(mixed, tmp_path) -> None:
-    """Small batches: by chance some have nearly one rate only; dealt ones have the gap of the whole."""
+def test_assigned_batches_keep_a_margin_that_chance_breaks(mixed, tmp_path) -> None:
+    """Small batches: by chance a few have nearly one rate only; assigned ones have the gap of all data."""
     settings = {"prior": 0.5, "batch_size": 32, "margin": 0.2, "epochs": 1}
     assert last_epoch(trained(mixed, tmp_path / "chance", **settings))["downweighted"] > 0
-    assert last_epoch(trained(mixed, tmp_path / "dealt", **settings, margin_policy="resample"))["downweighted"] == 0
+    assert last_epoch(trained(mixed, tmp_path / "assigned", **settings, margin_policy="resample"))["downweighted"] == 0
 
 
 def test_weights_move_the_pool_to_the_prior_that_is_trained_with(shifted) -> None:
@@ -105,7 +105,7 @@ def test_a_pool_cannot_be_weighted_where_its_prior_is_known_only_up_to_exchange(
     assert not (tmp_path / "run").exists()
 
 
-def test_dealt_trainings_are_the_same_again(mixed, tmp_path) -> None:
+def test_trainings_with_assigned_batches_are_the_same_again(mixed, tmp_path) -> None:
     settings = {"prior": 0.5, "mixing": "pooled", "margin_policy": "resample", "epochs": 2}
     first, second = (trained(mixed, tmp_path / name, **settings) for name in "ab")
     assert first.sha256 == second.sha256

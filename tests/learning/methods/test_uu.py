@@ -52,7 +52,7 @@ def risk(method: str, task: Task, batch: Batch, scores: torch.Tensor, **settings
 
 
 def two_sets(scores: torch.Tensor, inside: int, theta: float, prior: float, loss: str) -> tuple[float, float]:
-    """The two class parts of Lu et al. (2019), equation 8, for sets of positive rates θ (tuples) and π (U).
+    """The two class terms of Lu et al. (2019), equation 8, for sets of positive rates θ (tuples) and π (U).
 
     From the two mixtures p_T = θp₊ + (1−θ)p₋ and p_U = πp₊ + (1−π)p₋ the class densities are solved for, and put into
     π E₊ℓ(g) + (1−π) E₋ℓ(−g).
@@ -60,7 +60,7 @@ def two_sets(scores: torch.Tensor, inside: int, theta: float, prior: float, loss
     z = scores.numpy().astype(np.float64)
     (pp, pm), (mp, mm) = np.linalg.inv([[theta, 1 - theta], [prior, 1 - prior]])
     phi = LOSSES[loss]
-    means = [(phi(part).mean(), phi(-part).mean()) for part in (z[:inside], z[inside:])]
+    means = [(phi(z_set).mean(), phi(-z_set).mean()) for z_set in (z[:inside], z[inside:])]
     positive = pp * means[0][0] + pm * means[1][0]
     negative = mp * means[0][1] + mm * means[1][1]
     return prior * positive, (1 - prior) * negative
@@ -72,23 +72,23 @@ def two_sets(scores: torch.Tensor, inside: int, theta: float, prior: float, loss
 def test_uu_is_the_risk_of_two_sets_solved_by_hand(pairs: list[tuple[int, int]], prior: float, loss: str) -> None:
     batch, task = batch_of(pairs, 40), task_of(pairs, 40)
     scores, theta = scores_of(batch), sum(m for _, m in pairs) / sum(n for n, _ in pairs)
-    parts = two_sets(scores, batch.tuple_instances, theta, prior, loss)
+    terms = two_sets(scores, batch.tuple_instances, theta, prior, loss)
     plain, telemetry = risk("uu", task, batch, scores, prior=prior, loss=loss)
     corrected, _ = risk("uucor", task, batch, scores, prior=prior, loss=loss)
-    assert plain == pytest.approx(sum(parts), abs=2e-6)
-    assert telemetry[:2] == pytest.approx(parts, abs=2e-6)
-    assert corrected == pytest.approx(sum(map(abs, parts)), abs=2e-6)
+    assert plain == pytest.approx(sum(terms), abs=2e-6)
+    assert telemetry[:2] == pytest.approx(terms, abs=2e-6)
+    assert corrected == pytest.approx(sum(map(abs, terms)), abs=2e-6)
 
 
-def test_the_correction_is_felt_where_a_class_part_is_negative() -> None:
+def test_the_correction_is_felt_where_a_class_term_is_negative() -> None:
     """Scores that a network fits by heart: −3 on tuples of rate 1/3 and +3 on U of rate 0.7."""
     batch, task = batch_of(FIXED, 40), task_of(FIXED, 40)
     scores = torch.cat([torch.full((60,), -3.0), torch.full((40,), 3.0)])
-    parts = two_sets(scores, 60, 1 / 3, 0.7, "sigmoid")
-    assert min(parts) < -0.05
+    terms = two_sets(scores, 60, 1 / 3, 0.7, "sigmoid")
+    assert min(terms) < -0.05
     plain, _ = risk("uu", task, batch, scores, prior=0.7)
     corrected, _ = risk("uucor", task, batch, scores, prior=0.7)
-    assert corrected - plain == pytest.approx(2 * sum(-part for part in parts if part < 0), abs=1e-5)
+    assert corrected - plain == pytest.approx(2 * sum(-term for term in terms if term < 0), abs=1e-5)
 
 
 @pytest.mark.parametrize("pairs", [FIXED, MIXED], ids=["fixed", "mixed"])
@@ -127,10 +127,10 @@ def test_with_fixed_tuples_uu_and_the_stratified_risk_are_one(
     batch, task = batch_of([(n, m)] * tuples, unlabeled), Task([(n, m, tuples)], unlabeled)
     scores = scores_of(batch, seed)
     for method, clamp in (("uu", "none"), ("uucor", "abs")):
-        found, parts = risk(method, task, batch, scores, prior=prior)
+        value, terms = risk(method, task, batch, scores, prior=prior)
         expected, same = risk("ure", task, batch, scores, prior=prior, clamp=clamp, mixing="stratified")
-        assert found == pytest.approx(expected, abs=1e-6, rel=1e-6)
-        assert parts == pytest.approx(same, abs=1e-6, rel=1e-6)
+        assert value == pytest.approx(expected, abs=1e-6, rel=1e-6)
+        assert terms == pytest.approx(same, abs=1e-6, rel=1e-6)
 
 
 def test_with_mixed_tuples_uu_and_the_stratified_risk_differ() -> None:
@@ -145,9 +145,9 @@ def test_the_rate_is_that_of_all_tuples_not_of_the_batch() -> None:
     """The pool is flattened once, so a batch that happens to hold the poor tuples has the rate of all."""
     batch, task = batch_of([(3, 1)] * 8, 20), Task([(3, 1, 8), (3, 3, 8)], 40)
     scores = scores_of(batch)
-    found, _ = risk("uu", task, batch, scores, prior=0.3)
-    assert found == pytest.approx(sum(two_sets(scores, 24, 2 / 3, 0.3, "sigmoid")), abs=2e-6)
-    assert found != pytest.approx(sum(two_sets(scores, 24, 1 / 3, 0.3, "sigmoid")), abs=1e-2)
+    value, _ = risk("uu", task, batch, scores, prior=0.3)
+    assert value == pytest.approx(sum(two_sets(scores, 24, 2 / 3, 0.3, "sigmoid")), abs=2e-6)
+    assert value != pytest.approx(sum(two_sets(scores, 24, 1 / 3, 0.3, "sigmoid")), abs=1e-2)
 
 
 @pytest.mark.parametrize("method", ["uu", "uucor"])
@@ -157,9 +157,9 @@ def test_the_heldout_risk_is_the_unclamped_one(method: str) -> None:
     theta = sum(m for _, m in MIXED) / sum(n for n, _ in MIXED)
     objective = methods.get(method)(TrainConfig(method=method, prior=0.8), task)
     inside, outside = np.split(scores.double().numpy(), [batch.tuple_instances])
-    found = objective.heldout_risk(HeldoutScores(inside, batch.sizes, batch.counts, outside))
-    assert found is not None
-    assert found.value == pytest.approx(sum(two_sets(scores, len(inside), theta, 0.8, "sigmoid")), abs=1e-9)
+    heldout = objective.heldout_risk(HeldoutScores(inside, batch.sizes, batch.counts, outside))
+    assert heldout is not None
+    assert heldout.value == pytest.approx(sum(two_sets(scores, len(inside), theta, 0.8, "sigmoid")), abs=1e-9)
 
 
 @pytest.mark.parametrize("method", ["uu", "uucor"])
