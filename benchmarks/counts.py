@@ -21,7 +21,7 @@ from ntmp_cli.counting.poisson_binomial import count_gradient
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.learning.callbacks import Callback, Step
 from ntmp_cli.learning.count_kernel import CountKernel
-from ntmp_cli.learning.loop import Outcome, make_optimizer, train_epochs
+from ntmp_cli.learning.loop import TrainingResult, make_optimizer, train_epochs
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 
 TUPLES, LENGTH, POSITIVES = 4096, 32, 8
@@ -44,7 +44,7 @@ def ratios() -> Iterator[Ratio]:
         callbacks = [_Late(), *late.method.callbacks()]
         late.method.callbacks = lambda: callbacks
         for what, job in (("in its warm-up", early), ("in its self-training", late)):
-            ours, other = train_epochs(job, Outcome()), train_epochs(supervised, Outcome())
+            ours, other = train_epochs(job, TrainingResult()), train_epochs(supervised, TrainingResult())
             seconds = take_turns(lambda ours=ours: next(ours), lambda other=other: next(other), 9)
             yield Ratio(f"epoch of count {what}, mlp on data of MNIST's size, against supervised", *seconds, 1.2)
 
@@ -98,7 +98,7 @@ def _double_loop(z: Tensor, positives: int) -> Tensor:
 
 
 def _share_of_a_step() -> Ratio:
-    """The likelihood's part of a training step of the mlp on 1,024 instances in tuples of (3,1)."""
+    """The likelihood's share of a training step of the mlp on 1,024 instances in tuples of (3,1)."""
     from ntmp_cli.learning.models import build_scorer
 
     ones, zeros = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)

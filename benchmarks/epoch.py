@@ -14,14 +14,14 @@ from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import parse_spec
-from ntmp_cli.learning.loop import Job, Outcome, make_optimizer, train_epochs
+from ntmp_cli.learning.loop import Job, TrainingResult, make_optimizer, train_epochs
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.trainer import Training, assemble
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
-from ntmp_cli.stages.true_labels import true_targets
 
 
 def ratios() -> Iterator[Ratio]:
@@ -39,7 +39,7 @@ def _compare(what: str, data: LabelledData, model: str, *, rounds: int, allowed:
         # Far more epochs than are run, so that the generator never ends; nothing but training is timed.
         settings = TrainConfig(prior=0.5, method="ure", model=model, epochs=10_000, trace_every=0, select="last")
         job = make_job(tuples, settings)
-        epochs = train_epochs(job, Outcome())
+        epochs = train_epochs(job, TrainingResult())
         bare = _bare_epoch(make_job(tuples, settings))
         return Ratio(what, *take_turns(lambda: next(epochs), bare, rounds), allowed)
 

@@ -20,12 +20,13 @@ import torch
 
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
 from ntmp_cli.config import ImportTuplesConfig, PredictConfig, TrainConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.restore import batch_size
 from ntmp_cli.stages.import_tuples import import_tuples
-from ntmp_cli.stages.predict import load_scorer, predict_rows, read_mapping
+from ntmp_cli.stages.predict import PredictOptions, predict_rows
 from ntmp_cli.stages.train import train
 
 FULL = os.environ.get("NTMP_BENCH_FULL") == "1"
@@ -36,7 +37,7 @@ _PEAK = """
 import sys
 from pathlib import Path
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.stages.import_tuples import import_tuples
 import_tuples(ImportTuplesConfig(), Inputs(Path(sys.argv[1])), Path(sys.argv[2]))
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
@@ -128,7 +129,7 @@ def _predicting(folder: Path) -> Iterator[Ratio]:
         pacsv.write_csv(named, folder / "bare.csv")
 
     def ours() -> None:
-        predict_rows(PredictConfig(), folder / "run", table, folder / "ours.csv", if_exists="overwrite", device="cpu")
+        predict_rows(PredictConfig(), folder / "run", table, folder / "ours.csv", PredictOptions("overwrite", "cpu"))
 
     what = f"predict on {rows:,} rows of {FEATURES} features (CSV, mlp) against network, pyarrow reading and writing"
     yield Ratio(what, *take_turns(ours, bare, ROUNDS), 1.5)

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from benchmarks.timing import Ratio, take_turns
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import ScoredTuples, priors
-from ntmp_cli.prior.resampling import Sums
 from ntmp_cli.prior.tails import POINTS, QUANTILES, silverman
 
 RESAMPLES, POOL = 1000, 10_000
@@ -37,14 +37,14 @@ def _bootstrap() -> Ratio:
     estimator = priors.get("tail-ratio")
 
     def ours() -> np.ndarray:
-        blocks = Sums(data).resamples(RESAMPLES, np.random.default_rng(0))
+        blocks = BinnedSums(data).resamples(RESAMPLES, np.random.default_rng(0))
         return np.concatenate([estimator(block) for block in blocks])
 
     def loop() -> np.ndarray:
-        rng, sums = np.random.default_rng(0), Sums(data)
+        rng, sums = np.random.default_rng(0), BinnedSums(data)
         p = expit(data.line.slope * data.scores + data.line.intercept)
         u = expit(data.line.slope * data.unlabeled + data.line.intercept)
-        weights, found = sums._posterior(), []
+        weights, estimates = sums._posterior(), []
         for _ in range(LOOPED):
             chosen = (3 * rng.integers(len(data.sizes), size=len(data.sizes))[:, None] + np.arange(3)).reshape(-1)
             pool, positives, held = u[rng.integers(len(u), size=len(u))], p[chosen], weights[chosen]
@@ -55,8 +55,8 @@ def _bootstrap() -> Ratio:
             grid = np.interp(np.linspace(*QUANTILES, POINTS), share, positives[order])
             tail_u = ndtr((pool[:, None] - grid) / width).mean(axis=0)
             tail_p = held @ ndtr((positives[:, None] - grid) / width) / held.sum()
-            found.append((tail_u / tail_p).min())
-        return np.array(found)
+            estimates.append((tail_u / tail_p).min())
+        return np.array(estimates)
 
     quick, slow = ours(), loop()
     assert abs(quick.mean() - slow.mean()) < 4 * quick.std() / np.sqrt(LOOPED), "both estimate the same"
@@ -74,10 +74,10 @@ def _likelihood() -> Ratio:
     both = np.column_stack([1 - posterior, posterior])
 
     def ours() -> float:
-        return float(priors.get("em")(Sums(data).sample())[0])
+        return float(priors.get("em")(BinnedSums(data).sample())[0])
 
     def quapy() -> float:
         return float(EMQ.EM(np.array([2 / 3, 1 / 3]), both)[0][1])
 
-    assert abs(ours() - quapy()) < 1e-3, "both find the same prior"
+    assert abs(ours() - quapy()) < 1e-3, "both estimate the same prior"
     return Ratio(f"prior of {MANY:,} scores, against QuaPy's EMQ", *take_turns(ours, quapy, 3), 1.0)

@@ -15,7 +15,7 @@ from sklearn import metrics as sk
 
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import EvaluateConfig, MakeTuplesConfig, TrainConfig
 from ntmp_cli.evaluation.metrics import Scored, evaluate_metrics
 from ntmp_cli.evaluation.resampling import bca_interval
@@ -41,8 +41,8 @@ def _metrics() -> Ratio:
     scores = labels + rng.normal(0, 1.5, labels.shape)
 
     def ours() -> list[list[float]]:
-        each = (Scored(y, z, 0.4) for y, z in zip(labels, scores, strict=True))
-        return [list(evaluate_metrics(scored, ["ap", "auroc", "best_f1"]).values()) for scored in each]
+        scored_sets = (Scored(y, z, 0.4) for y, z in zip(labels, scores, strict=True))
+        return [list(evaluate_metrics(scored, ["ap", "auroc", "best_f1"]).values()) for scored in scored_sets]
 
     def scikit_learn() -> list[list[float]]:
         return [
@@ -61,20 +61,20 @@ def _best_f1(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def _bootstrap() -> Ratio:
-    """Both by BCa, scipy's own choice."""
+    """Both by BCa, scipy's default."""
     values = np.random.default_rng(0).normal(0.9, 0.02, (CONFIGURATIONS, SEEDS))
 
     def ours() -> np.ndarray:
         return np.array(bca_interval(values)).T
 
     def scipys() -> np.ndarray:
-        found = []
+        intervals = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for row in values:
                 result = stats.bootstrap((row,), np.mean, n_resamples=10_000, rng=np.random.default_rng(0))
-                found.append(tuple(result.confidence_interval))
-        return np.array(found)
+                intervals.append(tuple(result.confidence_interval))
+        return np.array(intervals)
 
     # With five seeds there are 126 different means: Monte Carlo now and then ends on a neighbour.
     width = np.ptp(values, axis=1)[:, None]
@@ -93,7 +93,7 @@ def _evaluate() -> Ratio:
 
         def reading() -> None:
             for run in runs:
-                read_all_scores(open_artifact(run, "run"))
+                read_scores(open_artifact(run, "run"))
 
         what = f"evaluate, {len(runs)} runs on digits, all metrics and comparisons, against reading their scores"
         return Ratio(what, *take_turns(ours, reading, 5), 5.0)

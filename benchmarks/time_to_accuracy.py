@@ -18,9 +18,9 @@ import yaml
 from benchmarks.epoch import make_job
 from benchmarks.timing import Ratio
 from ntmp_cli.artifacts import Artifact
-from ntmp_cli.artifacts.oracle import read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
-from ntmp_cli.learning.loop import Outcome, train_epochs
+from ntmp_cli.learning.loop import TrainingResult, train_epochs
 from ntmp_cli.stages.make_tuples import make_tuples
 
 GOAL = 0.97
@@ -42,9 +42,9 @@ def ratios() -> Iterator[Ratio]:
 def _seconds(tuples: Artifact, settings: dict[str, Any]) -> tuple[float, float]:
     """Seconds until an epoch ends above the goal, or until training does; and the best accuracy seen until then."""
     job = make_job(tuples, TrainConfig(prior=0.5, trace_every=1, select="last", **settings))
-    labels = read_test_labels(tuples)
+    labels = read_labels(tuples)
     spent = best = 0.0
-    for record in train_epochs(job, Outcome()):
+    for record in train_epochs(job, TrainingResult()):
         assert record.test_scores is not None
         spent += record.seconds
         best = max(best, float(np.mean((record.test_scores > 0) == labels)))

@@ -20,7 +20,7 @@ from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.specs import parse_spec
-from ntmp_cli.learning.loop import Job, Outcome, train_epochs
+from ntmp_cli.learning.loop import Job, TrainingResult, train_epochs
 from ntmp_cli.learning.models import build_network
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 from ntmp_cli.vision import torchvision_module
@@ -38,7 +38,7 @@ def ratios() -> Iterator[Ratio]:
             config = MakeTuplesConfig(prior=0.5, heldout_share=0.0)
             tuples = tuples_from_labelled(config, [parse_spec("3:1")], data, Path(folder) / "tuples")
             settings = TrainConfig(prior=0.5, epochs=10_000, trace_every=0, select="last", batch_size=BATCH)
-            epochs = train_epochs(make_job(tuples, settings), Outcome())
+            epochs = train_epochs(make_job(tuples, settings), TrainingResult())
             peer = _torchmil_epoch(make_job(tuples, settings))
             what = "epoch of count, mlp on data of MNIST's size, against torchmil's Trainer, one thread"
             yield Ratio(what, *take_turns(lambda: next(epochs), peer, 3), 0.5)
@@ -61,7 +61,7 @@ class _Encoder(nn.Module):
 def _torchmil_epoch(job: Job) -> Any:
     models, utils = importlib.import_module("torchmil.models"), importlib.import_module("torchmil.utils")
     tensordict = importlib.import_module("tensordict")
-    window = job.data.parts[0]._window(job.data.parts[0].groups(1, 1)[0])
+    window = job.data.shares[0]._window(job.data.shares[0].groups(1, 1)[0])
     x = (window.x * job.model.factor).flatten(1)
     bags = x[: len(x) // 3 * 3].view(-1, 3, x.shape[1])
     labels = (torch.arange(len(bags)) < len(window.sizes)).long()

@@ -98,19 +98,19 @@ def plot_figure(tuples: Path, run: Path) -> bytes:
 
     from ntmp_cli.artifacts import open_artifact
     from ntmp_cli.artifacts.layout import TEST_INSTANCES
-    from ntmp_cli.artifacts.oracle import read_test_labels
+    from ntmp_cli.artifacts.oracle import read_labels
     from ntmp_cli.artifacts.scores import read_scores
     from ntmp_cli.artifacts.shards import read_instances, read_tuple_shard, tuple_shard_names
-    from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, png
+    from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, png
 
     down, across = 4, 6
     artifact, trained = open_artifact(tuples), open_artifact(run)
     block = read_tuple_shard(artifact, tuple_shard_names(artifact, "train")[0])
     images = read_instances(artifact, TEST_INSTANCES)
-    (scores,) = read_scores(trained, "test")
-    labels = read_test_labels(artifact)
+    scores = read_scores(trained)["test"]
+    labels = read_labels(artifact)
     size = int(block.offsets[1])
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(9, 3.9), dpi=DPI, layout="constrained")
         left, right = figure.subfigures(1, 2, width_ratios=[size + 1.4, across])
         left.suptitle("Training data: counts of even digits", fontsize=11, fontweight="bold")

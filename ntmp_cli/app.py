@@ -58,8 +58,8 @@ app.add_typer(sweep.app, name="sweep")
 app.command("list")(list_things.command)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"ntmp {__version__}")
         raise typer.Exit
 
@@ -76,7 +76,7 @@ def options(
         typer.Option(
             "--plugin",
             metavar="FILE.py",
-            help="Python file with methods, models, encoders, data sets, metrics or prior estimators of your own; "
+            help="Python file with methods, models, encoders, data sets, metrics or prior estimators; "
             "repeat for several. Those in NTMP_PLUGINS and of installed packages are loaded as well.",
             show_default=False,
         ),
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was published", None, 130)
     except (BrokenPipeError, SystemExit) as error:
-        # The reader of our output left, as `head` does. Nothing more can be said to it. Typer and rich
+        # The reader of the output left, as `head` does. Nothing more can be said to it. Typer and rich
         # make an exit of it.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
@@ -130,11 +130,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("NTMP_DEBUG"):
             traceback.print_exc()
         if line := plugin_line(error):
-            hint = "The plugin raised it. Set NTMP_DEBUG=1 to see the whole traceback."
+            hint = "The plugin raised it. Set NTMP_DEBUG=1 to see the traceback."
             return _fail(f"{line}: {type(error).__name__}: {error}", hint, 1)
         return _fail(
             f"internal error: {type(error).__name__}: {error}",
-            "This is a bug in ntmp. Set NTMP_DEBUG=1 to see where, and please report it.",
+            "Set NTMP_DEBUG=1 to see where, and please report it.",
             1,
         )
 

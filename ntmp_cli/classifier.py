@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.data.own.grouping import group_rows, set_aside
+from ntmp_cli.data.user.grouping import group_rows, hold_out
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.cross_fitting import prior_free_training
@@ -67,7 +67,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : array([0, 1]); 1 is the class that was counted.
     prior_ : class prior of the unlabeled rows, given or estimated.
-    temperature_ : what scores are divided by, found from held-out counts.
+    temperature_ : what scores are divided by, fitted to held-out counts.
     history_ : one record per epoch.
     n_features_in_ : number of columns of X.
     """
@@ -90,7 +90,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.heldout_share = heldout_share
         self.random_state = random_state
-        # No attribute of its own: scikit-learn takes every public one for a parameter.
+        # Not a public attribute: scikit-learn takes every public one for a parameter.
         self._settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -120,16 +120,16 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : (N, d) members of tuples.
         tuples : N ids; rows with the same id form a tuple.
-        counts : number of positives by tuple id, or N numbers that agree within each tuple.
+        counts : number of positives by tuple id, or N numbers that are equal within a tuple.
         unlabeled : (M, d) rows without tuple.
-        prior : share of positives among `unlabeled`; None estimates it (SPEC section 5).
+        prior : share of positives among `unlabeled`; None estimates it.
         """
         x = validate_data(self, X, dtype=np.float32)
         pool = validate_data(self, unlabeled, dtype=np.float32, reset=False)
         rows, sizes, known = _grouped(len(x), tuples, counts)
-        # A generator is drawn from once, so that one seed rules everything.
-        drawn = self.random_state
-        seed = int(drawn) if isinstance(drawn, int | np.integer) else int(check_random_state(drawn).randint(2**31 - 1))
+        # A generator is used once, so that everything follows from one seed.
+        state = self.random_state
+        seed = int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31 - 1))
         if prior is not None and not 0 < prior < 1:
             raise UsageError(f"prior {prior}: expected a share between 0 and 1")
         config = self._config(seed)
@@ -157,9 +157,9 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in {**self._settings, **named}.items() if value is not None}
         return build(TrainConfig, {**fixed, **given}, "NTMPClassifier")
 
-    def _estimated_prior(self, source: ArraySource, wanted: TrainConfig) -> float:
-        """By a network that is told nothing of the prior, on tuples that it never saw."""
-        noise, seed = _count_noise(wanted), wanted.seed
+    def _estimated_prior(self, source: ArraySource, settings: TrainConfig) -> float:
+        """By a network that does not know the prior, on tuples that it was not trained on."""
+        noise, seed = _count_noise(settings), settings.seed
         shared = {"model": self.model, "epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size}
         config = prior_free_training(source.task, **shared, count_noise=noise, seed=seed, memory_mb=2**20)
         scorer = train_scorer(Training(config, source)).scorer
@@ -263,25 +263,25 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ArtifactError(f"{path}: {error.message}") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain settings and, once fitted, our own bytes: a pickle holds no object of torch."""
+        """Plain settings and, once fitted, bytes: a pickle holds no object of torch."""
         params = self.get_params(deep=False)
         return {"params": params, "fitted": self.to_bytes() if hasattr(self, "classes_") else None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         if state["fitted"] is not None:
             self.__dict__.update(type(self).from_bytes(state["fitted"]).__dict__)
-        # Again, because a generator of random numbers is in a pickle, but not in our own bytes.
+        # Again, because a generator of random numbers is in a pickle, but not in these bytes.
         self.__init__(**state["params"])  # type: ignore[misc]
 
 
 def _count_noise(config: TrainConfig) -> float:
-    """What the likelihood of counts is told of their noise; nothing where the method has no such setting."""
+    """Noise rate in the likelihood of counts; 0 if the method has no such setting."""
     noise: float = getattr(config.settings, "count_noise", 0.0)
     return noise
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON; a generator cannot be told, and is not needed again."""
+    """Settings as JSON; a generator cannot be written, and is not needed again."""
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     return {name: None if isinstance(value, np.random.RandomState) else value for name, value in plain.items()}
 
@@ -309,8 +309,8 @@ def _split(
     if not 0 <= share < 1:
         raise UsageError(f"heldout_share {share}: expected a share from 0 to below 1")
     sizes, counts = recorded
-    train, held = set_aside(len(sizes), share, rng)
-    inside, outside = set_aside(len(pool), share, rng)
+    train, held = hold_out(len(sizes), share, rng)
+    inside, outside = hold_out(len(pool), share, rng)
     if not (len(train) and len(held) and len(inside) and len(outside)):
         return ArraySource(np.ascontiguousarray(x), sizes, counts, pool)
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -327,7 +327,7 @@ def _grouped(
     if len(ids) != rows:
         raise DataError(f"tuples has {len(ids)} ids, but X has {rows} rows", hint="One id per row of X.")
     numbers: dict[Hashable, int] = {}
-    codes = np.array([numbers.setdefault(each, len(numbers)) for each in ids], np.int32)
+    codes = np.array([numbers.setdefault(name, len(numbers)) for name in ids], np.int32)
     order, offsets = group_rows(codes, len(numbers))
     sizes = np.diff(offsets)
     if isinstance(counts, Mapping):
@@ -335,14 +335,14 @@ def _grouped(
             raise DataError(f"counts has no entry for tuple {', '.join(missing[:5])}")
         known = np.array([counts[name] for name in numbers])
     else:
-        each = np.asarray(counts)
-        if each.shape != (rows,):
-            raise DataError(f"counts has shape {each.shape}, but X has {rows} rows", hint="Or pass a mapping by id.")
-        known = each[order][offsets[:-1]]
-        if (each[order] != np.repeat(known, sizes)).any():
+        values = np.asarray(counts)
+        if values.shape != (rows,):
+            raise DataError(f"counts has shape {values.shape}, but X has {rows} rows", hint="Or pass a mapping by id.")
+        known = values[order][offsets[:-1]]
+        if (values[order] != np.repeat(known, sizes)).any():
             raise DataError("counts of rows of one tuple differ")
-    whole = known.astype(np.int64)
-    if (whole != known).any() or (whole < 0).any() or (whole > sizes).any():
-        wrong = int(np.flatnonzero((whole != known) | (whole < 0) | (whole > sizes))[0])
+    integers = known.astype(np.int64)
+    if (integers != known).any() or (integers < 0).any() or (integers > sizes).any():
+        wrong = int(np.flatnonzero((integers != known) | (integers < 0) | (integers > sizes))[0])
         raise DataError(f"tuple {list(numbers)[wrong]} has {sizes[wrong]} rows but count {known[wrong]}")
-    return order, sizes, whole
+    return order, sizes, integers

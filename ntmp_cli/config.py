@@ -39,7 +39,7 @@ def _quoted_specs(value: Any) -> Any:
 
 
 class MakeTuplesConfig(Settings):
-    """Simulate counted tuples and an unlabeled pool from a labelled data set (SPEC section 1)."""
+    """Simulate counted tuples and an unlabeled pool from a labelled data set."""
 
     dataset: str = Field("digits", description="Data set: a name of `ntmp list datasets`, npz:PATH or folder:PATH.")
     positive: tuple[str, ...] = Field(
@@ -57,9 +57,9 @@ class MakeTuplesConfig(Settings):
     unlabeled_size: int | None = Field(
         None, ge=1, description="Unlabeled training instances. Default: all that the prior allows."
     )
-    tuple_share: float = Field(0.5, gt=0, lt=1, description="Share of the training split that tuples are drawn from.")
+    tuple_share: float = Field(0.5, gt=0, lt=1, description="Share of the training split that tuples are sampled from.")
     heldout_share: float = Field(
-        0.1, ge=0, lt=1, description="Share of either part set aside for label-free model selection."
+        0.1, ge=0, lt=1, description="Share of tuples and of U held out for label-free model selection."
     )
     count_noise: float = Field(0.0, ge=0, le=1, description="Probability that a recorded count is off by one.")
     resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
@@ -75,7 +75,7 @@ class MakeTuplesConfig(Settings):
         values = dict(values)
         n, m = values.pop("n", None), values.pop("m", None)
         if n is None or m is None:
-            raise ValueError("n and m go together: --n 3 --m 1 is the short form of --tuple 3:1")
+            raise ValueError("n and m need each other: --n 3 --m 1 is the short form of --tuple 3:1")
         if values.get("tuples"):
             raise ValueError("give either n and m or tuple specs, not both")
         return {**values, "tuples": (f"{n}:{m}",)}
@@ -97,7 +97,7 @@ class MakeTuplesConfig(Settings):
 
 
 class ImportTuplesConfig(Settings):
-    """Counted tuples and an unlabeled pool from the user's own table, arrays or folder of images."""
+    """Counted tuples and an unlabeled pool from the user's table, arrays or folder of images."""
 
     tuple_column: str = Field("tuple_id", description="Column that says which tuple a row belongs to; empty: none.")
     count_column: str = Field("count", description="Column of the tuple's number of positives.")
@@ -124,7 +124,7 @@ class PredictConfig(Settings):
     """Score new rows with a run."""
 
     prior: float | None = Field(
-        None, gt=0, lt=1, description="Share of positives where the labels are used. Default: the run's own."
+        None, gt=0, lt=1, description="Share of positives where the labels are used. Default: that of the run."
     )
     with_counts: bool = Field(
         False, description="Rows have tuple ids and counts: add the exact posterior given the count."
@@ -187,7 +187,7 @@ class TrainConfig(Settings):
     batch_size: int | None = Field(
         None,
         ge=2,
-        description="Instances per step, tuples and unlabeled together. "
+        description="Instances per step, of tuples and of U. "
         "Default: 1024, 256 for the count likelihood; less on small data so that an epoch has 16 steps.",
         json_schema_extra=OPTIMISATION,
     )
@@ -254,12 +254,12 @@ class TrainConfig(Settings):
         methods = dict(REGISTRIES["methods"].items())
         implied = (name for name, kind in methods.items() if kind.implied_by & values.keys())
         name = values.get("method") or next(implied, cls.model_fields["method"].default)
-        own = REGISTRIES["methods"].get(str(name)).settings.model_fields
-        foreign = {setting for kind in methods.values() for setting in kind.settings.model_fields} - set(own)
+        known = REGISTRIES["methods"].get(str(name)).settings.model_fields
+        foreign = {setting for kind in methods.values() for setting in kind.settings.model_fields} - set(known)
         # None stands for an option that was left out.
         ignored = tuple(sorted(key for key in foreign & values.keys() if values[key] is not None))
-        shared = {key: value for key, value in values.items() if key not in own and key not in foreign}
-        chosen = {key: value for key, value in values.items() if key in own}
+        shared = {key: value for key, value in values.items() if key not in known and key not in foreign}
+        chosen = {key: value for key, value in values.items() if key in known}
         return {**shared, "method": name, "settings": chosen, **({"ignored": ignored} if ignored else {})}
 
     @field_validator("settings", mode="wrap")
@@ -273,8 +273,8 @@ class TrainConfig(Settings):
     @model_serializer(mode="wrap")
     def _flat(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = dump(self)
-        own = values.pop("settings", {})
-        return {**values, **own}
+        method_settings = values.pop("settings", {})
+        return {**values, **method_settings}
 
     def known_prior(self, where: str = "configuration") -> float:
         """The prior, where it has been resolved."""
@@ -287,7 +287,7 @@ class TrainConfig(Settings):
 
 
 class EstimatePriorConfig(Settings):
-    """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer never saw (SPEC 5)."""
+    """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer was not trained on."""
 
     estimator: str = Field(
         "em-affine", description="Estimator whose value is used, see `ntmp list priors`; all are reported."
@@ -304,20 +304,20 @@ class EstimatePriorConfig(Settings):
     )
     clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
-    epochs: int = Field(6, ge=1, description="Passes of the network over its part of the data.")
+    epochs: int = Field(6, ge=1, description="Passes of the network over its fold of the data.")
     batch_size: int | None = Field(None, ge=2, description="Instances per step. Default: as in `ntmp train`.")
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     warmup: Literal["none", "discriminant"] = Field(
-        "none", description="What leads the network off its plateau on hard data: nothing, or the closed form."
+        "none", description="What starts the network on hard data: nothing, or the closed form."
     )
     count_noise: float = Field(0.0, ge=0, lt=1, description="Probability that a recorded count is off by one.")
     folds: int | None = Field(
         None,
         ge=2,
-        description="Estimate on all tuples, in so many parts, each scored by a model of the others; only for data "
+        description="Estimate on all tuples, in so many folds, each scored by a model of the others; only for data "
         "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none.",
     )
-    resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of whole tuples and U.")
+    resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of tuples and U.")
     confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals and bands.")
     assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
         None, description="Outside knowledge for tuples that are all half positive: prior<0.5 or prior>0.5."
@@ -329,7 +329,7 @@ class EstimatePriorConfig(Settings):
 
 
 class DesignConfig(Settings):
-    """What tuples and an unlabeled pool can tell, before anything is trained (SPEC section 7)."""
+    """What tuples and an unlabeled pool can tell, before anything is trained."""
 
     tuples: tuple[str, ...] = Field(
         (), description="Tuple spec, as for make-tuples, instead of --tuples; repeat to mix."
@@ -337,7 +337,7 @@ class DesignConfig(Settings):
     prior: float | None = Field(
         None, gt=0, lt=1, description="Class prior π of the unlabeled pool. Default: the known one of simulated tuples."
     )
-    num_tuples: int | None = Field(None, ge=1, description="Tuples drawn from the specs. Default: 10000.")
+    num_tuples: int | None = Field(None, ge=1, description="Tuples sampled from the specs. Default: 10000.")
     unlabeled_size: int | None = Field(
         None, ge=1, description="Unlabeled instances beside the specs. Default: as many as the tuples have."
     )
@@ -375,10 +375,10 @@ class AuditConfig(Settings):
     folds: int = Field(
         2,
         ge=2,
-        description="Parts of the training tuples, each judged by a network of the others: a network that has "
-        "seen a wrong count believes it.",
+        description="Folds of the training tuples, each judged by a network of the others: a network that has "
+        "seen a wrong count reproduces it.",
     )
-    epochs: int = Field(6, ge=1, description="Passes of these networks over their parts.")
+    epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
     flag_above: float = Field(
         0.5, gt=0, lt=1, description="A tuple is flagged where its count is wrong with more than this probability."
     )
@@ -415,17 +415,18 @@ class ReportConfig(Settings):
     )
     compare: Literal["paper"] | None = Field(
         None,
-        description="paper: the paper's cells beside ours, with the difference; beside a method it lacks, its best.",
+        description="paper: the paper's cells beside the measured ones, with the difference; "
+        "beside a method it lacks, its best.",
     )
 
 
 class PipelineConfig(Settings):
-    """A whole study in one file: tuples, trainings, evaluation, report, for several seeds."""
+    """A study in one file: tuples, trainings, evaluation, report, for several seeds."""
 
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
     estimate_prior: dict[str, Any] | None = Field(
-        None, description="Settings of estimate-prior, without seed; trainings without a prior of their own use it."
+        None, description="Settings of estimate-prior, without seed; trainings without a prior use it."
     )
     train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
     runs: dict[str, dict[str, Any]] = Field(
@@ -436,7 +437,7 @@ class PipelineConfig(Settings):
 
 
 class SweepConfig(Settings):
-    """What all sweeps share: how tuples are drawn and trained on, and how the outcome is judged (SPEC section 6)."""
+    """What all sweeps share: how tuples are sampled and trained on, and how the outcome is judged."""
 
     seeds: tuple[int, ...] = Field(
         (0, 1, 2, 3, 4), min_length=1, description="Seed of every repetition; repeat for several."
@@ -510,7 +511,7 @@ class GapSweepConfig(SweepConfig):
 
 
 class GridSweepConfig(SweepConfig):
-    """Train with every combination of some settings."""
+    """Train with every combination of given values."""
 
     vary: dict[Literal["make_tuples", "train"], dict[str, list[Any]]] = Field(
         min_length=1, description="Settings to their values, all crossed."

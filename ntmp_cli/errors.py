@@ -31,7 +31,7 @@ class UsageError(NtmpError):
 
 
 class ArtifactError(NtmpError):
-    """A directory or file of ours that is missing, damaged, foreign, or of the wrong kind."""
+    """An ntmp artefact that is missing, damaged, foreign, or of the wrong kind."""
 
     exit_code = 3
 

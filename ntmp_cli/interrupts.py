@@ -11,21 +11,21 @@ from types import FrameType
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Gives `asked()`; a second Ctrl-C interrupts at once, for those who cannot wait."""
-    asked = False
+    """Gives `requested()`; a second Ctrl-C interrupts at once, for those who cannot wait."""
+    requested = False
 
     def note(signum: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Plugins: users' own methods, models, encoders, data sets, metrics and prior estimators.
+"""Plugins: users' methods, models, encoders, data sets, metrics and prior estimators.
 
 A plugin is a plain module that registers things when it is imported. An installed package names its module in the
 entry-point group `ntmp.plugins`; a single file is named by `ntmp --plugin FILE.py` or by NTMP_PLUGINS.
@@ -48,7 +48,7 @@ def _load_file(path: Path) -> ModuleType:
         source = path.read_bytes()
     except OSError as error:
         raise UsageError(f"plugin {path}: cannot be read ({error.strerror})", hint="Name a Python file.") from None
-    # In the table of modules under a name of its own: dataclasses and pydantic look there for the types of fields.
+    # In the table of modules under a distinct name: dataclasses and pydantic look there for the types of fields.
     module = ModuleType(f"ntmp_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -92,7 +92,7 @@ def _broken(error: BaseException, where: str, is_inside: Callable[[str], bool]) 
     reason = error.message if isinstance(error, UsageError) else _reason(error)
     return UsageError(
         f"{where}: the plugin cannot be loaded: {reason}",
-        hint="`ntmp --verbose …` shows the whole traceback.",
+        hint="`ntmp --verbose …` shows the traceback.",
     )
 
 

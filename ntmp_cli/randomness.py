@@ -1,4 +1,4 @@
-"""Named random streams: every purpose has its own, so that adding one never shifts another."""
+"""Named random streams: one per purpose, so that adding one never shifts another."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import numpy as np
 
 def stream(seed: int, *purpose: str | int) -> np.random.Generator:
     """The generator for one purpose, e.g. `stream(seed, "batches", epoch)`."""
-    words = [part if isinstance(part, int) else zlib.crc32(part.encode()) for part in purpose]
+    words = [word if isinstance(word, int) else zlib.crc32(word.encode()) for word in purpose]
     return np.random.default_rng([seed, *words])

@@ -2,7 +2,7 @@
 
 The command line, `ntmp list`, the docs and the contract tests all read the same registry, so that no list of names is
 kept twice. `REGISTRIES` is the table of all of them. What others must know of an entry (is less of this metric better?)
-is said where it is registered. Users' own modules register in the same way, see `plugins`.
+is given where it is registered. Modules of users register in the same way, see `plugins`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ntmp_cli.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True)
 class Facts:
-    """What is said of an entry at its registration; most kinds need nothing beside name and docstring."""
+    """The metadata of an entry; most kinds need nothing beside name and docstring."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MetricFacts(Facts):
     unit: Literal["fraction", "percent", "number"] = "fraction"
     """A share shown as it is or in percent, or a number that may exceed 1."""
     column: int | None = None
-    """Place among the default columns of a report; None: shown only where it is asked for."""
+    """Place among the default columns of a report; None: shown only if it is named."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Registry(Generic[T, F]):
 
     `where` is the module, or the package with one file per thing, whose import fills the registry;
     it is imported at the first look-up, so that heavy imports wait until they are needed. `facts` is the model of what
-    is said at a registration. `families` are names of which there are too many to register, or which another package
+    is given at a registration. `families` are names of which there are too many to register, or which another package
     knows, such as torchvision:NAME; whoever looks one up understands it before asking here.
     """
 
@@ -112,7 +112,7 @@ class Registry(Generic[T, F]):
 
     def _twice(self, name: str, first: Source | None, second: Source | None) -> Exception:
         what = f"{self.kind} '{name}' is registered twice"
-        # A plugin may come before this package's own modules, which are loaded at the first look-up.
+        # A plugin may come before this package's modules, which are loaded at the first look-up.
         blamed, other = (second, first) if second else (first, None)
         if blamed is None:
             return ValueError(what)

@@ -28,7 +28,7 @@ class Settings(BaseModel):
 
 
 class MethodSettings(Settings):
-    """Base of what a training method can be told beyond what every training has; declared beside the method."""
+    """Base of a training method's settings, beyond those of every training; declared beside the method."""
 
 
 C = TypeVar("C", bound=BaseModel)
@@ -49,7 +49,7 @@ def load(
 
 
 def build(model: type[C], values: Mapping[str, Any], where: str) -> C:
-    """Validate `values`, reporting all problems together."""
+    """Validate `values`, reporting all problems at once."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -97,7 +97,7 @@ def _assign(values: dict[str, Any], text: str) -> None:
 
 def _problem(model: type[BaseModel], problem: Any) -> str:
     # The settings of a method are given flat, whatever model holds them.
-    path = [str(part) for part in problem["loc"] if part != "settings"]
+    path = [str(key) for key in problem["loc"] if key != "settings"]
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
         known = _fields_at(model, path[:-1])

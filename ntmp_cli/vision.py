@@ -43,7 +43,7 @@ def torchvision_module() -> ModuleType:
 
 
 def _declare_missing(package: list[str]) -> None:
-    """Declare the operators that neither torch nor torchvision's own library knows."""
+    """Declare the operators that neither torch nor torchvision's library knows."""
     torch: Any = importlib.import_module("torch")  # Any: torch does not type its operator interface
     _load_own_library(torch, package)
     missing = [name for name in _OPERATORS if not hasattr(torch.ops.torchvision, name)]

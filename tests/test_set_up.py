@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The peers of the benchmarks are installed by those who run them.
-SET_UP = [*PROJECT["dependencies"], *(each for name, extra in EXTRAS.items() if name != "bench" for each in extra)]
+SET_UP = [
+    *PROJECT["dependencies"],
+    *(requirement for name, extra in EXTRAS.items() if name != "bench" for requirement in extra),
+]
 
 
 def canonical(name: str) -> str:
@@ -42,7 +45,7 @@ def test_every_requirement_has_a_version_that_fulfils_it(line):
 
 
 def test_the_dev_extra_has_what_the_other_extras_have():
-    others = {each for name, extra in EXTRAS.items() if name not in ("dev", "bench") for each in extra}
+    others = {requirement for name, extra in EXTRAS.items() if name not in ("dev", "bench") for requirement in extra}
     assert others <= set(EXTRAS["dev"])
 
 

@@ -10,7 +10,7 @@ from ntmp_cli.artifacts.manifest import (
     open_artifact,
 )
 from ntmp_cli.artifacts.overlap import refuse_overlap
-from ntmp_cli.artifacts.publish import IfExists, Staging, kept_output, publishing, sole_user
+from ntmp_cli.artifacts.publish import IfExists, Staging, existing_output, folder_lock, publishing
 
 __all__ = [
     "Artifact",
@@ -21,9 +21,9 @@ __all__ = [
     "TuplesArtifact",
     "content_sha256",
     "describe_input",
-    "kept_output",
+    "existing_output",
+    "folder_lock",
     "open_artifact",
     "publishing",
     "refuse_overlap",
-    "sole_user",
 ]

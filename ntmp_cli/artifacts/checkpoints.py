@@ -37,7 +37,7 @@ class CheckpointStore:
         self._plan = hashlib.sha256(__version__.encode() + b"\n" + plan.to_bytes()).digest()
         self._resume = resume
         self._every = every_seconds
-        self._writes = writes  # of several processes that train together only one does; all go on from what it wrote
+        self._writes = writes  # of several processes of one training only one does; all resume from its file
         self._last = time.monotonic()
 
     def exists(self) -> bool:
@@ -81,7 +81,7 @@ class CheckpointStore:
             )
         try:
             return dict(torch.load(io.BytesIO(body[HASH_BYTES:]), weights_only=True, map_location="cpu"))
-        except Exception:  # whatever torch says of bytes that somebody made to fit their hash
+        except Exception:  # whatever torch raises on bytes that were made to fit their hash
             raise self.unusable("damaged: not a readable checkpoint") from None
 
     def unusable(self, why: str) -> ArtifactError:

@@ -1,4 +1,4 @@
-"""The only place that opens HDF5 files: typed, versioned, and without links that lead elsewhere."""
+"""The only module that opens HDF5 files: typed, versioned, and without links to other files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Writer:
     _sink: Sink
 
     def put(self, name: str, values: NDArray[Any]) -> None:
-        """A whole data set."""
+        """Write a complete data set."""
         self._file[name] = values
         self._sink.check()
 
@@ -72,9 +72,9 @@ def read(path: Path, element: str) -> Iterator[h5py.File]:
     except OSError:
         raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from None
     with file:
-        found, version = file.attrs.get("element"), file.attrs.get("version")
-        if found != element:
-            raise ArtifactError(f"{path}: expected an HDF5 file of '{element}', found '{found}'")
+        stored, version = file.attrs.get("element"), file.attrs.get("version")
+        if stored != element:
+            raise ArtifactError(f"{path}: expected an HDF5 file of '{element}', found '{stored}'")
         if version != VERSION:
             raise ArtifactError(
                 f"{path}: '{element}' version {version}, but this ntmp reads version {VERSION}",
@@ -90,10 +90,10 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
         raise ArtifactError(f"{file.filename}: has no data set '{name}'")
     if not isinstance(link, h5py.HardLink):
         raise ArtifactError(f"{file.filename}: '{name}' is a link to elsewhere, which is refused")
-    found = file[name]
-    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+    stored = file[name]
+    if not isinstance(stored, h5py.Dataset) or stored.external or stored.is_virtual:
         raise ArtifactError(f"{file.filename}: '{name}' is not data stored in this file")
-    return found
+    return stored
 
 
 def array(file: h5py.File, name: str) -> NDArray[Any]:

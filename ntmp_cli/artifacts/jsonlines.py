@@ -1,9 +1,11 @@
-"""Tables as JSON lines: one object per line, sorted keys."""
+"""Tables as JSON lines (one object per line, sorted keys), and as CSV for other programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ntmp_cli.artifacts.manifest import Artifact
@@ -29,3 +31,11 @@ def read_json_rows(artifact: Artifact, name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = artifact.read_json(name)
     artifact.require_rows(name, len(rows))
     return rows
+
+
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()

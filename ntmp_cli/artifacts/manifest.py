@@ -30,7 +30,7 @@ from ntmp_cli.artifacts.summaries import (
     SweepSummary,
     TuplesSummary,
 )
-from ntmp_cli.artifacts.summary_parts import Summary, problems_of
+from ntmp_cli.artifacts.summary_fields import Summary, problems_of
 from ntmp_cli.errors import ArtifactError
 
 # An artefact whose kind does not matter is written without a parameter: `Artifact`.
@@ -106,8 +106,8 @@ class Manifest(Generic[S]):
 
     def fulfils(self, plan: Plan) -> bool:
         """Whether this artefact is what `plan` would compute again."""
-        mine = Plan(self.kind, self.config, self.seed, self.inputs)
-        return self.package_version == __version__ and mine.to_bytes() == plan.to_bytes()
+        recorded = Plan(self.kind, self.config, self.seed, self.inputs)
+        return self.package_version == __version__ and recorded.to_bytes() == plan.to_bytes()
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Artifact(Generic[S]):
     path: Path
     manifest: Manifest[S]
     sha256: str
-    kept: bool = False  # it was there already, so that nothing was computed
+    kept: bool = False  # it existed already, so that nothing was computed
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @property
@@ -235,7 +235,7 @@ def open_artifact(path: Path, kind: str | None = None) -> Artifact[Any]:
     if not path.exists():
         raise ArtifactError(f"{path}: no such directory", hint=expected)
     if not path.is_dir():
-        raise ArtifactError(f"{path}: is a file, not a directory of ours", hint=expected)
+        raise ArtifactError(f"{path}: is a file, not an ntmp artefact", hint=expected)
     file = path / MANIFEST
     if not file.is_file():
         raise ArtifactError(f"{path}: not an ntmp artefact: it has no {MANIFEST}", hint=expected)
@@ -280,9 +280,9 @@ def _parse(file: Path, raw: bytes) -> Manifest:
 
 
 def _summary(file: Path, manifest: Manifest[Any]) -> Summary:
-    """The summary as the model of its kind, once it agrees with itself and with the files."""
+    """The summary as the model of its kind, once it is consistent and fits the files."""
     try:
-        # Read as JSON: a list there is a tuple here, and nothing else is converted.
+        # Read as JSON: lists become tuples, and nothing else is converted.
         summary = SUMMARIES[manifest.kind].model_validate_json(json.dumps(manifest.summary))
         problems = list(summary.misfits(rows_by_file(manifest.files)))
     except ValidationError as error:
@@ -304,7 +304,7 @@ def _well_typed(manifest: Manifest[Any]) -> bool:
         all(isinstance(getattr(manifest, name), kind) for name, kind in expected.items())
         and _is_text_by_text(manifest.config.get(PLUGINS, {}))
         and (manifest.seed is None or _is_size(manifest.seed))
-        and all(_is_text_by_text(each) and {"kind", "sha256"} <= each.keys() for each in manifest.inputs)
+        and all(_is_text_by_text(entry) and {"kind", "sha256"} <= entry.keys() for entry in manifest.inputs)
         and all(isinstance(name, str) for name in manifest.unhashed)
         and all(isinstance(e.path, str) and isinstance(e.sha256, str) and _is_size(e.bytes) for e in manifest.files)
         and all(e.rows is None or _is_size(e.rows) for e in manifest.files)
@@ -321,7 +321,7 @@ def _is_size(value: object) -> bool:
 
 
 def carries_manifest(path: Path) -> bool:
-    """Whether a directory holds a manifest of ours, of any version. Other programs use this file name too."""
+    """Whether a directory holds a manifest of ntmp, of any version. Other programs use this file name too."""
     try:
         document = json.loads((path / MANIFEST).read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""True labels and true counts, in files of their own.
+"""True labels and true counts, in separate files.
 
 Only evaluation and auditing may import this module; a test refuses it to the training code.
 """
@@ -42,6 +42,6 @@ def read_oracle(artifact: Artifact, name: str) -> dict[str, NDArray[Any]]:
         return {key: hdf5.array(file, key) for key in file}
 
 
-def read_test_labels(artifact: Artifact) -> NDArray[np.bool_]:
-    """Labels of the test split, from a tuples directory or from a run that carries a copy."""
-    return read_oracle(artifact, TEST_LABELS)["labels"].astype(bool)
+def read_labels(artifact: Artifact, name: str = TEST_LABELS) -> NDArray[np.bool_]:
+    """Labels of the test split or of another file, from a tuples directory or from a run that carries a copy."""
+    return read_oracle(artifact, name)["labels"].astype(bool)

@@ -10,20 +10,20 @@ from ntmp_cli.errors import UsageError
 
 
 def refuse_overlap(out: Path, inputs: Iterable[Path], folders: Sequence[str] = (".",)) -> None:
-    """Refuse an output that shares files with an input, wherever links lead.
+    """Refuse an output that shares files with an input, also through links.
 
     A command that only makes `folders` below `out` may have its inputs beside them.
     """
-    real = [(each, Path(os.path.realpath(each))) for each in inputs]
+    resolved = [(path, Path(os.path.realpath(path))) for path in inputs]
     for place in (out / folder for folder in folders):
         target = Path(os.path.realpath(place))
-        for each, source in real:
+        for path, source in resolved:
             if target == source:
-                how = f"is the input {each} itself"
+                how = f"is the input {path} itself"
             elif target.is_relative_to(source):
-                how = f"lies inside the input {each}"
+                how = f"lies inside the input {path}"
             elif source.is_relative_to(target):
-                how = f"contains the input {each}"
+                how = f"contains the input {path}"
             else:
                 continue
             raise UsageError(

@@ -2,7 +2,7 @@
 
 A stage writes into a hidden sibling directory, the manifest last; everything is flushed to disk and
 one rename makes it visible. A killed stage leaves only the hidden sibling, which the next run to the
-same place removes: its owner held a lock on it, and a lock dies with its process.
+same place removes: its process held a lock on it, and a lock ends with its process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ntmp_cli.artifacts.manifest import (
     sha256_file,
 )
 from ntmp_cli.artifacts.overlap import refuse_overlap
-from ntmp_cli.artifacts.summary_parts import Summary
+from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -78,7 +78,7 @@ class Staging:
         self.add_bytes(name, canonical_json(value), rows)
 
     def carry(self, source: Artifact, name: str) -> None:
-        """Copy a payload file of an input unopened, so that the new artefact stands on its own."""
+        """Copy a payload file of an input unopened, so that the new artefact needs no other."""
         shutil.copyfile(source.file(name), self.file(name))
         self.add(name, next(entry.rows for entry in source.manifest.files if entry.path == name))
 
@@ -100,8 +100,8 @@ class Staging:
         self._hasher.shutdown(cancel_futures=True)
 
 
-def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | None:
-    """Settle what happens to existing output before any work is done.
+def existing_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | None:
+    """Decide what happens to existing output before any work is done.
 
     Returns the artefact to keep (`skip`), or None when the stage should compute.
     """
@@ -121,21 +121,21 @@ def kept_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any] | N
             f"{out}: exists already",
             hint="Choose another --out, or pass --if-exists skip (keep it) or --if-exists overwrite.",
         )
-    found = open_artifact(out)
-    if not found.manifest.fulfils(plan):
+    existing = open_artifact(out)
+    if not existing.manifest.fulfils(plan):
         if if_exists == "refresh":
             return None
         raise UsageError(
-            f"{out}: exists, but from other inputs or settings ({_difference(found.manifest, plan)})",
+            f"{out}: exists, but from other inputs or settings ({_difference(existing.manifest, plan)})",
             hint="Choose another --out, or pass --if-exists overwrite.",
         )
-    if if_exists == "refresh" and (damage := found.damage()):
+    if if_exists == "refresh" and (damage := existing.damage()):
         log.warning("%s; it is made again", damage)
         return None
-    found.verify()
+    existing.verify()
     _remove_stale(linked_output(out))
-    found.kept = True
-    return found
+    existing.kept = True
+    return existing
 
 
 def _require_reachable(out: Path) -> None:
@@ -182,7 +182,7 @@ def _write_manifest(staging: Staging, plan: Plan) -> None:
 def _fitting_summary(summary: Summary | None, plan: Plan, files: Sequence[FileEntry]) -> Summary:
     """Refuse to publish what no reader would open: that is an internal error."""
     if summary is None or summary.kind != plan.kind:
-        raise ValueError(f"a stage of kind '{plan.kind}' must say its summary")
+        raise ValueError(f"a stage of kind '{plan.kind}' must set its summary")
     if problems := list(summary.misfits(rows_by_file(files))):
         raise ValueError(f"summary of kind '{plan.kind}': {'; '.join(problems)}")
     return summary
@@ -223,10 +223,10 @@ def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
     """A new hidden sibling of `out`, and the handle that holds its lock."""
     while True:
         path = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
-        path.mkdir(parents=True)  # another process that failed may have removed the folder above as its own
+        path.mkdir(parents=True)  # another process that failed may have removed the parent folder that it had made
         if fcntl is None:
             return path, None
-        # Between mkdir and lock, another process may take the folder for a dead one and remove it.
+        # Between mkdir and lock, another process may see no owner and remove the folder.
         with suppress(FileNotFoundError):
             handle = os.open(path, os.O_RDONLY)
             try:
@@ -235,30 +235,30 @@ def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
                     return path, handle
             except BlockingIOError:
                 pass
-            except OSError:  # NFS locks files only: nobody will take the folder for a dead one there
+            except OSError:  # NFS locks files only: no other process removes the folder there
                 os.close(handle)
                 return path, None
             os.close(handle)
 
 
 @contextmanager
-def sole_user(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder for one process, until it ends in whatever way; False if another one holds it.
+def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a folder until this process leaves it or ends; False if another process holds the lock.
 
-    Where the system cannot lock folders everybody is told True.
+    True for all where the system cannot lock folders.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        mine = True
+        locked = True
         if fcntl is not None:
             with suppress(OSError):
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError:
-                    mine = False
-        yield mine
+                    locked = False
+        yield locked
     finally:
         os.close(handle)
         if made:  # a failure leaves nothing behind, not even an empty folder

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ntmp_cli.artifacts.manifest import MANIFEST, PLUGINS, RunArtifact, open_artifact, remake
-from ntmp_cli.artifacts.summary_parts import problems_of
+from ntmp_cli.artifacts.summary_fields import problems_of
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.plugins import require_plugins

@@ -19,13 +19,7 @@ def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
     staging.add(SCORES, rows=len(next(iter(arrays.values()))))
 
 
-def read_scores(artifact: Artifact, *names: str) -> list[NDArray[Any]]:
-    """The named arrays of a run's scores, in order."""
-    with hdf5.read(artifact.file(SCORES), "scores") as file:
-        return [hdf5.array(file, name) for name in names]
-
-
-def read_all_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """Every array of a run's scores; those of held-out data only where some was set aside."""
+def read_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
+    """Every array of a run's scores; those of held-out data only where some were held out."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
         return {name: hdf5.array(file, name) for name in file}

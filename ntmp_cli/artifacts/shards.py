@@ -18,10 +18,13 @@ from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.publish import Staging
 from ntmp_cli.errors import ArtifactError
 
+# About so many bytes of instances go into a shard.
+SHARD_BYTES = 16 * 2**20
+
 
 @dataclass(frozen=True)
 class TupleBlock:
-    """Some tuples: instances of all of them in a row, tuple boundaries, recorded counts."""
+    """Tuples: the instances of all of them in a row, tuple boundaries, recorded counts."""
 
     instances: NDArray[np.generic]
     offsets: NDArray[np.int64]
@@ -31,40 +34,41 @@ class TupleBlock:
 def write_tuple_shards(
     staging: Staging, folder: str, blocks: Iterable[TupleBlock], *, shard_size: int, scale: float, first: int = 0
 ) -> None:
-    """Cut a stream of blocks into shards of `shard_size` tuples, numbered from `first`, one in memory at a time."""
-    for number, parts in enumerate(_regroup(blocks, shard_size), start=first):
+    """Split a stream of blocks into shards of `shard_size` tuples, numbered from `first`, one in memory at a time."""
+    for number, segments in enumerate(_regroup(blocks, shard_size), start=first):
         name = f"{folder}/tuples-{number:05d}.h5"
-        sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+        sizes = np.concatenate([np.diff(segment.offsets) for segment in segments])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         with hdf5.create(staging.file(name), "tuples") as file:
-            like = parts[0].instances
+            like = segments[0].instances
             file.reserve("instances", (int(offsets[-1]), *like.shape[1:]), like.dtype, scale=scale)
             start = 0
-            for part in parts:
-                start = file.fill("instances", start, part.instances)
+            for segment in segments:
+                start = file.fill("instances", start, segment.instances)
             file.put("offsets", offsets)
-            file.put("counts", np.concatenate([part.counts for part in parts]).astype(np.int64))
+            file.put("counts", np.concatenate([segment.counts for segment in segments]).astype(np.int64))
         staging.add(name, rows=len(sizes))
 
 
 def _regroup(blocks: Iterable[TupleBlock], shard_size: int) -> Iterator[list[TupleBlock]]:
-    parts: list[TupleBlock] = []
-    room = shard_size
+    """The segments of blocks that form each shard."""
+    segments: list[TupleBlock] = []
+    remaining = shard_size
     for block in blocks:
         start = 0
         while start < len(block.counts):
-            stop = min(start + room, len(block.counts))
+            stop = min(start + remaining, len(block.counts))
             a, b = block.offsets[start], block.offsets[stop]
-            parts.append(
+            segments.append(
                 TupleBlock(block.instances[a:b], block.offsets[start : stop + 1] - a, block.counts[start:stop])
             )
-            room -= stop - start
+            remaining -= stop - start
             start = stop
-            if room == 0:
-                yield parts
-                parts, room = [], shard_size
-    if parts:
-        yield parts
+            if remaining == 0:
+                yield segments
+                segments, remaining = [], shard_size
+    if segments:
+        yield segments
 
 
 def write_instances(
@@ -99,8 +103,8 @@ def read_tuple_shard(artifact: TuplesArtifact, name: str, start: int = 0, stop: 
             stored = hdf5.dataset(file, "instances")
             if not _boundaries_fit(TupleBlock(stored, offsets, counts)):
                 raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
-            own = offsets[start : None if stop is None else stop + 1]
-            block = TupleBlock(np.asarray(stored[own[0] : own[-1]]), own - own[0], counts[start:stop])
+            bounds = offsets[start : None if stop is None else stop + 1]
+            block = TupleBlock(np.asarray(stored[bounds[0] : bounds[-1]]), bounds - bounds[0], counts[start:stop])
     if not _boundaries_fit(block):
         raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
     artifact.require_rows(name, len(counts))

@@ -1,6 +1,6 @@
 """What a manifest says about its artefact: one model per kind, checked whenever a directory is opened.
 
-Values are finite and in range, agree with each other, and agree with the files that the manifest lists. A stage builds
+Values are finite, in range, and consistent with each other and with the files that the manifest lists. A stage builds
 the model, and the next stage reads its attributes. Every key is always written, but for fields that have a default.
 """
 
@@ -28,7 +28,7 @@ from ntmp_cli.artifacts.layout import (
     TEST_LABELS,
     WEIGHTS,
 )
-from ntmp_cli.artifacts.summary_parts import (
+from ntmp_cli.artifacts.summary_fields import (
     Count,
     Files,
     InstanceSummary,
@@ -42,11 +42,11 @@ from ntmp_cli.artifacts.summary_parts import (
     Strata,
     Summary,
     TaskSummary,
+    by_split,
     close,
     listed,
     missing,
     rows_of,
-    said,
 )
 from ntmp_cli.config import HolmFamily
 
@@ -66,7 +66,7 @@ class FeatureRow(Record):
 
 
 class Reuse(Record):
-    """Mean number of times that an instance of each class was drawn into a tuple."""
+    """Mean number of times that an instance of each class was sampled into a tuple."""
 
     positive: Annotated[float, Field(ge=0)]
     negative: Annotated[float, Field(ge=0)]
@@ -101,7 +101,7 @@ class TuplesSummary(Summary):
         rows = dict(self.strata.items())
         for name, total in (("tuples", self.tuples), ("instances", self.instances)):
             if dict(total.items()) != {split: sum(getattr(row, name) for row in rows[split]) for split in rows}:
-                raise ValueError(f"{name}: {said(total)}, but the strata add up to other numbers")
+                raise ValueError(f"{name}: {by_split(total)}, but the strata add up to other numbers")
         if not close(self.mean_rate, sum(row.tuples * row.rate for row in rows["train"]) / self.tuples.train):
             raise ValueError(f"mean_rate: {self.mean_rate} is not the mean rate of the strata")
         if (self.prior is None) != (self.effective_gap is None):
@@ -344,7 +344,7 @@ class SweepSummary(Summary):
 
 
 class AuditSummary(Summary):
-    """How many counts look wrong, and the rate of wrong ones; None where no network was asked."""
+    """How many counts look wrong, and the rate of wrong ones; None where no network judged the tuples."""
 
     kind: ClassVar[str] = "audit"
 

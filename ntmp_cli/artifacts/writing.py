@@ -1,7 +1,7 @@
-"""Writing files that may not fit: one message when the disk is full, and no half-written file.
+"""Writing files that may not fit on the disk: one message when the disk is full, and no half-written file.
 
 Libraries written in C do not survive a write that fails halfway: h5py ends the interpreter, torch.save
-hides the reason. They write through a `Sink`, which keeps the error until Python code asks for it.
+hides the reason. They write through a `Sink`, which keeps the error until Python code checks for it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _concerns(error: OSError, out: Path) -> bool:
     named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name is not None]
     temporary = f".{out.name}."
     return not named or any(
-        each == out or (each.parent == out.parent and each.name.startswith(temporary))
+        path == out or (path.parent == out.parent and path.name.startswith(temporary))
         for file in named
-        for each in (file, *file.parents)
+        for path in (file, *file.parents)
     )
 
 
@@ -71,7 +71,7 @@ def made_parents(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # somebody else may use them by now
+        with suppress(OSError):  # another process may use them by now
             for parent in missing:
                 parent.rmdir()
         raise
@@ -90,7 +90,7 @@ class Sink:
     """A new binary file whose write errors are kept for `check`, and never raised to the library that writes.
 
     After the first error nothing more goes to the disk. What is written then is held in memory, so that the library
-    reads back what it wrote and can close in peace; a writer that checks often keeps this small.
+    reads back what it wrote and can close without an error; a writer that checks often keeps this small.
     """
 
     def __init__(self, path: Path) -> None:

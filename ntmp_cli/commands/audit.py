@@ -32,7 +32,7 @@ def command(
     features: Features = None,
     json: Json = False,
 ) -> None:
-    """Do the data look as you think? Creates nothing, or an audit: wrong counts, noise, drift, expected accuracy.
+    """Do the data look as you expect? Creates nothing, or an audit: wrong counts, noise, drift, expected accuracy.
 
     Example: ntmp audit --tuples work/tuples --run work/run-count-0 --out work/audit
 
@@ -42,10 +42,9 @@ def command(
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import audit_view
     from ntmp_cli.stages.audit import audit
+    from ntmp_cli.stages.estimate_prior import CrossFitOptions
 
     limit_threads(threads)
-    facts, made = audit(
-        config, tuples, run, out, if_exists=if_exists, device=device, features=features, watching=watching
-    )
-    about = {"kind": "audit", "out": None} if made is None or out is None else identity(made, out)
+    facts, published = audit(config, tuples, run, out, CrossFitOptions(if_exists, device, features, watching))
+    about = {"kind": "audit", "out": None} if published is None or out is None else identity(published, out)
     show({**about, **facts}, json, lambda console: audit_view(console, facts, out))

@@ -1,4 +1,4 @@
-"""Shell-completion choices, read from the registries when they are asked for."""
+"""Shell-completion choices, read from the registries when a shell needs them."""
 
 from __future__ import annotations
 

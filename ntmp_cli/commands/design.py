@@ -35,6 +35,6 @@ def command(
     from ntmp_cli.commands.views import design_view
     from ntmp_cli.stages.design import design
 
-    facts, made = design(config, directory, out, if_exists=if_exists)
-    about = {"kind": "design", "out": None} if made is None or out is None else identity(made, out)
+    facts, published = design(config, directory, out, if_exists=if_exists)
+    about = {"kind": "design", "out": None} if published is None or out is None else identity(published, out)
     show({**about, **facts}, json, lambda console: design_view(console, facts, out))

@@ -38,11 +38,9 @@ def command(
     from ntmp_cli.artifacts.priors import read_prior
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import prior_view
-    from ntmp_cli.stages.estimate_prior import estimate_prior
+    from ntmp_cli.stages.estimate_prior import CrossFitOptions, estimate_prior
 
     limit_threads(threads)
-    prior = estimate_prior(
-        config, tuples, out, if_exists=if_exists, device=device, features=features, watching=watching
-    )
-    found = read_prior(prior)
-    show({**identity(prior, out), **found}, json, lambda console: prior_view(console, out, found))
+    prior = estimate_prior(config, tuples, out, CrossFitOptions(if_exists, device, features, watching))
+    estimate = read_prior(prior)
+    show({**identity(prior, out), **estimate}, json, lambda console: prior_view(console, out, estimate))

@@ -23,6 +23,6 @@ def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fai
     from ntmp_cli.commands.views import export_view
     from ntmp_cli.stages.export import export
 
-    made = export(config, run, out, if_exists=if_exists)
-    summary = made.summary
-    show({**identity(made, out), **summary.to_json()}, json, lambda console: export_view(console, out, summary))
+    exported = export(config, run, out, if_exists=if_exists)
+    summary = exported.summary
+    show({**identity(exported, out), **summary.to_json()}, json, lambda console: export_view(console, out, summary))

@@ -46,24 +46,24 @@ def command(
     if_exists: IfExists = "fail",
     json: Json = False,
 ) -> None:
-    """Turn your own rows, which say their tuple and its count, into tuples. Creates a tuples directory.
+    """Turn your rows, which say their tuple and its count, into tuples. Creates a tuples directory.
 
     Example: ntmp import-tuples tuples.csv --unlabeled unlabeled.csv --out work/mine
     """
     from ntmp_cli.commands.views import tuples_view, understood_view
-    from ntmp_cli.data.own.sources import Inputs
+    from ntmp_cli.data.user.inputs import Inputs
     from ntmp_cli.stages import import_tuples as stage
 
     inputs = Inputs(source, unlabeled, test, counts)
     if dry_run:
-        found = stage.dry_run(config, inputs)
-        result = {"kind": "dry-run", **found.to_json()}
-        show(result, json, lambda console: understood_view(console, source, found))
+        understood = stage.dry_run(config, inputs)
+        result = {"kind": "dry-run", **understood.to_json()}
+        show(result, json, lambda console: understood_view(console, source, understood))
         return
     if out is None:
         raise UsageError("--out is missing", hint="Name the directory to create, or look first with --dry-run.")
-    made = stage.import_tuples(config, inputs, out, if_exists=if_exists)
+    imported = stage.import_tuples(config, inputs, out, if_exists=if_exists)
     shown = {"tuples", "instances", "unlabeled", "test", "strata", "features", "warnings"}
-    summary = made.summary
-    result = {**identity(made, out), **summary.model_dump(mode="json", include=shown, exclude_unset=True)}
+    summary = imported.summary
+    result = {**identity(imported, out), **summary.model_dump(mode="json", include=shown, exclude_unset=True)}
     show(result, json, lambda console: tuples_view(console, out, summary))

@@ -23,10 +23,10 @@ def command(path: Target, figure: Figure = None, json: Json = False) -> None:
     Example: ntmp inspect work/tuples --figure tuples.png
     """
     from ntmp_cli.commands.views import artifact_view
-    from ntmp_cli.stages.inspect import draw_montage, facts, inspect
+    from ntmp_cli.stages.inspect import facts, inspect, write_montage
 
     artifact = inspect(path)
     if figure is not None:
-        draw_montage(artifact, figure)
+        write_montage(artifact, figure)
     result = {**identity(artifact, path), **facts(artifact), "figure": str(figure) if figure else None}
     show(result, json, lambda console: artifact_view(console, path, artifact.sha256, artifact.manifest))

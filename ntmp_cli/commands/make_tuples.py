@@ -22,7 +22,7 @@ def command(
     out: Out,
     if_exists: IfExists = "fail",
     data_root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is missing.")] = False,
     json: Json = False,
 ) -> None:
     """Turn a labelled data set into counted tuples and an unlabeled pool. Creates a tuples directory.
@@ -32,10 +32,10 @@ def command(
     from ntmp_cli.commands.views import tuples_view
     from ntmp_cli.stages.make_tuples import make_tuples
 
-    made = make_tuples(config, out, data_root=data_root, download=download, if_exists=if_exists)
-    summary = made.summary
+    tuples = make_tuples(config, out, data_root=data_root, download=download, if_exists=if_exists)
+    summary = tuples.summary
     result = {
-        **identity(made, out),
+        **identity(tuples, out),
         "tuples": summary.tuples.train,
         "strata": [row.to_json() for row in summary.strata.train],
         "effective_gap": summary.effective_gap,

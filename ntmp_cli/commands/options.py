@@ -67,25 +67,25 @@ def with_config(
     Options left out do not override the file. A parameter that is a dataclass of options stands for all of them, so
     that several commands can share them. `complete` maps a field to its shell-completion
     choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
-    group of settings to the help of its own option, which is --set inside that group; `stand_in` turns the
-    command's own options into settings that hold where nothing else gives them; `folders` are those that the command
+    group of settings to the help of its option, which is --set inside that group; `stand_in` turns the
+    command's options into settings that hold where nothing else gives them; `folders` are those that the command
     makes below --out, where it does not make that itself: the file of settings and plugins may not lie in them;
-    `panels` puts some of these options into panels of --help beside the settings of that panel.
+    `panels` puts options of the command into panels of --help beside the settings of that panel.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = typing.get_type_hints(command, include_extras=True)
         parameters = [p for p in inspect.signature(command).parameters.values() if p.name != "config"]
         groups = {p.name: hints[p.name] for p in parameters if dataclasses.is_dataclass(hints[p.name])}
-        own = [
+        command_options = [
             p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY)
             for p in parameters
             if p.name not in groups
         ]
         members = {name: _options_of(group) for name, group in groups.items()}
-        own += [option for group in members.values() for option in group]
-        own = [_in_panel(p, panels[p.name]) if panels and p.name in panels else p for p in own]
-        # Groups of settings have no option of their own: they are given by file and --set.
+        command_options += [option for group in members.values() for option in group]
+        command_options = [_in_panel(p, panels[p.name]) if panels and p.name in panels else p for p in command_options]
+        # Groups of settings have no option: they are given by file and --set.
         fields = {name: f for name, f in model.described().items() if get_origin(f.annotation) is not dict}
         options = [_option(name, field, (complete or {}).get(name)) for name, field in fields.items()]
         options += [
@@ -116,9 +116,9 @@ def with_config(
             chosen = {name: _plain(value) for name, value in values.items() if value not in (None, [])}
             overrides = list(given.pop("set_") or ())
             overrides += [f"{option.name}.{text}" for option in assigning for text in given.pop(option.name) or ()]
-            found = stand_in(given) if stand_in else {}
+            defaults = stand_in(given) if stand_in else {}
             file = given.pop("config_file")
-            config = load(model, file, overrides, chosen, found)
+            config = load(model, file, overrides, chosen, defaults)
             if given.get("out") is not None:
                 read = [*([] if file is None else [file]), *map(Path, plugin_files())]
                 refuse_overlap(given["out"], read, folders)
@@ -126,7 +126,7 @@ def with_config(
                 given[name] = groups[name](**{option.name: given.pop(option.name) for option in group})
             command(config=config, **given)
 
-        everything = sorted([*own, *options, *shared], key=_panel_number)
+        everything = sorted([*command_options, *options, *shared], key=_panel_number)
         run.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in everything}
         del run.__wrapped__
@@ -207,5 +207,5 @@ def _cli_type(annotation: Any) -> Any:
 
 
 def on_terminal() -> bool:
-    """Whether progress may be drawn: only a person reads a bar."""
+    """Whether progress is shown: only a person reads a bar."""
     return sys.stderr.isatty()

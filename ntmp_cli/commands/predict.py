@@ -47,13 +47,13 @@ def command(
     """
     from ntmp_cli.commands.progress import limit_threads
     from ntmp_cli.commands.views import prediction_view
-    from ntmp_cli.stages.predict import predict_rows
+    from ntmp_cli.stages.predict import PredictOptions, predict_rows
 
     to_stdout = out == Path("-")
     if to_stdout and json:
         raise UsageError("--json and --out - both want stdout", hint="Name a file, or leave --json out.")
     limit_threads(threads)
     stream = sys.stdout.buffer if to_stdout else None
-    facts = predict_rows(config, run, source, out, if_exists=if_exists, device=device, stream=stream)
+    facts = predict_rows(config, run, source, out, PredictOptions(if_exists, device, stream))
     if not to_stdout:
         show(facts, json, lambda console: prediction_view(console, facts))

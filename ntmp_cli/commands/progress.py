@@ -106,9 +106,9 @@ class _Events:
         values = {**record.fields, "instances_per_second": record.instances / max(record.seconds, 1e-9)}
         for name, value in values.items():
             several = value if isinstance(value, dict) else {"": value}
-            for part, number in several.items():
+            for member, number in several.items():
                 if isinstance(number, int | float) and name != "epoch":
-                    self._writer.add_scalar(f"{name}/{part}" if part else name, number, record.epoch)
+                    self._writer.add_scalar(f"{name}/{member}" if member else name, number, record.epoch)
 
     def close(self) -> None:
         self._try(self._writer.close)
@@ -142,7 +142,7 @@ def _silent_disk_errors() -> Iterator[None]:
 
 @contextmanager
 def watching(epochs: int, tensorboard: Path | None = None) -> Iterator[Watcher]:
-    """A watcher for `stages.train`: on stderr, and in a folder of TensorBoard events if asked."""
+    """A watcher for `stages.train`: on stderr, and in a folder of TensorBoard events if there is one."""
     with _on_stderr(epochs) as shown:
         if tensorboard is None or not is_first_process():
             yield shown
@@ -212,12 +212,12 @@ def watching_cells() -> Iterator[Callable[[Tally], None]]:
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
             task = progress.add_task("", total=None)
 
-            def draw(tally: Tally) -> None:
+            def update(tally: Tally) -> None:
                 ended = tally.done + len(tally.failures)
                 shown = f"{describe_cells(tally)}, {pace.left(tally)}"
                 progress.update(task, total=tally.total, completed=ended, description=shown)
 
-            yield draw
+            yield update
         return
     last = time.monotonic()
 

@@ -44,15 +44,15 @@ def command(
     from ntmp_cli.commands.result_views import overview_view, report_view
     from ntmp_cli.stages.report import PAGE, overview_of, report, tables_of
 
-    made, found = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
-    files = [str(out / name) for name in made.summary.files]
-    overview = overview_of(found, config)
+    published, evaluated = report(config, evaluation, out, sweeps=sweep or (), priors=prior or (), if_exists=if_exists)
+    files = [str(out / name) for name in published.summary.files]
+    overview = overview_of(evaluated, config)
 
     def render(console: Console) -> None:
         if wide:
-            report_view(console, overview, tables_of(found, config), files)
+            report_view(console, overview, tables_of(evaluated, config), files)
         else:
             overview_view(console, overview)
             console.print(f"page: {out / PAGE}", soft_wrap=True, markup=False)
 
-    show({**identity(made, out), "files": files}, json, render, wide=wide)
+    show({**identity(published, out), "files": files}, json, render, wide=wide)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ntmp_cli.stages.sweep import Sweep
     from ntmp_cli.sweeps.plans import SweepPlan
 
-# The least room for a name.
+# The least width of a name.
 NAME = 8
 
 
@@ -72,18 +72,20 @@ def _column_widths(table: ResultsTable) -> list[int]:
 def results_view(table: ResultsTable, width: int = 0) -> Table:
     """A results table: blocks set apart, the best cells in bold; in `width` columns names are folded, numbers not."""
     columns = [column for column in table.columns if column.shown]
-    least = [own if column.numeric else NAME for own, column in zip(_column_widths(table), columns, strict=True)]
-    whole = sum(least) + GAP * (len(least) - 1) <= width
+    least = [
+        width_of if column.numeric else NAME for width_of, column in zip(_column_widths(table), columns, strict=True)
+    ]
+    fits = sum(least) + GAP * (len(least) - 1) <= width
     # Text objects everywhere: plain strings would have their [brackets] read as markup.
-    drawn = new_table()
+    grid = new_table()
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        drawn.add_column(Text(column.header), justify=justify, overflow="fold", no_wrap=whole and column.numeric)
+        grid.add_column(Text(column.header), justify=justify, overflow="fold", no_wrap=fits and column.numeric)
     for block in table.blocks:
         for row in block:
-            drawn.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in table.shown(row)))
-        drawn.add_section()
-    return drawn
+            grid.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in table.shown(row)))
+        grid.add_section()
+    return grid
 
 
 def report_view(
@@ -111,7 +113,7 @@ def pipeline_view(
 
 
 def plan_view(console: Console, plan: SweepPlan, finished: set[str]) -> None:
-    """The cells of a sweep, and which of them are there already."""
+    """The cells of a sweep, and which of them are finished."""
     for cell in plan.cells:
         print_line(console, f"{'done   ' if cell.name in finished else 'to do  '} {cell.name}")
     for left in plan.left_out:

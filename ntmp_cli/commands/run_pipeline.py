@@ -29,12 +29,12 @@ def command(
     out: Out,
     set_: Overrides = None,
     data_root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is missing.")] = False,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto",
     wide: Wide = False,
     json: Json = False,
 ) -> None:
-    """Run a whole study from one file. Creates tuples, runs, evaluation and report below OUT.
+    """Run a study from one file. Creates tuples, runs, evaluation and report below OUT.
 
     Steps whose inputs and settings have not changed are skipped; an interrupted training goes on.
 
@@ -71,6 +71,6 @@ def command(
         ],
     }
     evaluation = next(step.evaluation for step in steps if step.evaluation is not None)
-    asked = ReportConfig(title="Test results", metrics=study.config.evaluate.metrics)
-    overview = overview_of(evaluation, asked, wide=wide)
+    report_config = ReportConfig(title="Test results", metrics=study.config.evaluate.metrics)
+    overview = overview_of(evaluation, report_config, wide=wide)
     show(result, json, lambda console: pipeline_view(console, overview, out, steps, wide=wide), wide=wide)

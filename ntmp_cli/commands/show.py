@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts import Artifact
 
 
-# Of a pipe or a file, which have no width: what a terminal has by default, and room for every column.
+# Of a pipe or a file, which have no width: what a terminal has by default, and enough for every column.
 PIPED, PIPED_WIDE = 80, 1000
 
 
@@ -30,8 +30,8 @@ def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], N
 
 
 def _piped_width(wide: bool) -> int:
-    told = os.environ.get("COLUMNS", "")
-    return PIPED_WIDE if wide else int(told) if told.isdecimal() and int(told) else PIPED
+    columns = os.environ.get("COLUMNS", "")
+    return PIPED_WIDE if wide else int(columns) if columns.isdecimal() and int(columns) else PIPED
 
 
 def identity(artifact: Artifact, out: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
 
 if TYPE_CHECKING:
-    from ntmp_cli.stages.sweep import Sweep, Workplace
+    from ntmp_cli.stages.sweep import Sweep, SweepFolder
     from ntmp_cli.sweeps.plans import SweepPlan
 
 app = typer.Typer(
@@ -25,11 +25,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-OwnTuples = Annotated[
+GivenTuples = Annotated[
     Path | None,
     typer.Option(
         "--tuples",
-        help="Train on these tuples of your own, with test labels; only the seed of training varies then.",
+        help="Train on this tuples directory, which needs test labels; only the seed of training varies then.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,7 @@ class Running:
         str | None,
         typer.Option(
             "--ray-address",
-            help="Ray cluster to join: HOST:PORT or auto. Default: one of this machine's own. "
+            help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. "
             "OUT must lie where all nodes see it.",
             show_default=False,
         ),
@@ -62,13 +62,13 @@ class Running:
         typer.Option("--jobs", "-j", min=1, help="Cells at a time. Default: as many as the cores allow."),
     ] = None
     threads_per_cell: Annotated[
-        int, typer.Option("--threads-per-cell", min=1, help="CPU threads of each cell; the last digits depend on it.")
+        int, typer.Option("--threads-per-cell", min=1, help="CPU threads per cell; the last digits depend on it.")
     ] = 1
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and what is done already; train none.")] = (
         False
     )
     data_root: DataRoot = None
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is not there.")] = False
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is missing.")] = False
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto"
     wide: Wide = False
     json: Json = False
@@ -76,7 +76,7 @@ class Running:
 
 @app.command("prior")
 @with_config(PriorSweepConfig, complete={"metric": names_of("metrics")}, stand_in=prior_setting, folders=SWEEP_FOLDERS)
-def prior(config: PriorSweepConfig, running: Running, tuples: OwnTuples = None, prior_from: PriorFrom = None) -> None:
+def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
     The method is ure unless train.method says otherwise.
@@ -118,8 +118,8 @@ def gap(config: GapSweepConfig, running: Running) -> None:
         "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."
     },
 )
-def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) -> None:
-    """Train with every combination of some settings. Creates cells, rows and a figure below OUT.
+def grid(config: GridSweepConfig, running: Running, tuples: GivenTuples = None) -> None:
+    """Train with every combination of given values. Creates cells, rows and a figure below OUT.
 
     Example: ntmp sweep grid --vary 'train.lr=[0.01,0.001]' --set make_tuples.prior=0.5 --out work/sweep-lr
     """
@@ -129,18 +129,18 @@ def grid(config: GridSweepConfig, running: Running, tuples: OwnTuples = None) ->
 def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) -> None:
     from ntmp_cli.commands.progress import watching_cells
     from ntmp_cli.commands.result_views import sweep_view
-    from ntmp_cli.stages.sweep import Workplace, failed_cells, resolve, run_sweep
+    from ntmp_cli.stages.sweep import SweepFolder, failed_cells, resolve, run_sweep
     from ntmp_cli.sweeps.engine import Resources
 
     plan = resolve(config, tuples)
-    place = Workplace(running.out, tuples, running.data_root, running.download, running.device)
+    folder = SweepFolder(running.out, tuples, running.data_root, running.download, running.device)
     if running.dry_run:
-        _list_cells(plan, place, running.json)
+        _list_cells(plan, folder, running.json)
         return
     gpu = running.device.startswith("cuda")
     resources = Resources(running.jobs, running.threads_per_cell, running.ray_address, gpu)
     with watching_cells() as watch:
-        sweep = run_sweep(plan, place, engine=running.engine, resources=resources, watch=watch)
+        sweep = run_sweep(plan, folder, engine=running.engine, resources=resources, watch=watch)
     show(
         _facts(sweep, running.out),
         running.json,
@@ -151,14 +151,14 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
         raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
 
 
-def _list_cells(plan: SweepPlan, place: Workplace, json: bool) -> None:
+def _list_cells(plan: SweepPlan, folder: SweepFolder, json: bool) -> None:
     from ntmp_cli.commands.result_views import plan_view
     from ntmp_cli.stages.sweep import finished_cells
 
-    finished = finished_cells(plan, place)
+    finished = finished_cells(plan, folder)
     cells = [{"cell": cell.name, "done": cell.name in finished} for cell in plan.cells]
     left_out = [{**left.position, "why": left.why} for left in plan.left_out]
-    facts = {"kind": "sweep-plan", "sweep": plan.kind, "prior": plan.prior, "out": str(place.out), "total": len(cells)}
+    facts = {"kind": "sweep-plan", "sweep": plan.kind, "prior": plan.prior, "out": str(folder.out), "total": len(cells)}
     result = {**facts, "done": len(finished), "cells": cells, "left_out": left_out}
     show(result, json, lambda console: plan_view(console, plan, finished))
 

@@ -43,14 +43,14 @@ def print_pairs(console: Console, values: Mapping[str, Any], title: str | None =
 
 
 def print_line(console: Console, text: str) -> None:
-    """A line that is never wrapped, for paths: a terminal breaks it, a script reads it whole."""
+    """A line that is never wrapped, for paths: a terminal breaks it, a script reads one line."""
     console.print(Text(text), soft_wrap=True)
 
 
 def print_text(
     console: Console, text: str, *, style: str = "", first: str = "", then: str = "", width: int | None = None
 ) -> None:
-    """A paragraph, wrapped between words: a path that is longer than a line stays whole."""
+    """A paragraph, wrapped between words: a path that is longer than a line is not broken."""
     lines = wrapped(text, min(console.width, width or console.width) - max(len(first), len(then)))
     for at, line in enumerate(lines):
         console.print(Text((then if at else first) + line, style=style), soft_wrap=True)

@@ -15,7 +15,7 @@ from ntmp_cli.commands.view_text import new_table, print_line, print_pairs, prin
 if TYPE_CHECKING:
     from ntmp_cli.artifacts.manifest import Manifest
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary, TuplesSummary
-    from ntmp_cli.artifacts.summary_parts import Sizes, StratumRow
+    from ntmp_cli.artifacts.summary_fields import Sizes, StratumRow
     from ntmp_cli.stages.import_tuples import Understood
 
 MOST_ROWS = 40
@@ -23,59 +23,59 @@ MOST_COLUMNS = 8
 PRIOR_UNKNOWN = "unknown: training needs it, --prior"
 
 
-def tuples_view(console: Console, path: Path, made: TuplesSummary) -> None:
+def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
     """Label-free facts of a tuples directory: sizes, strata and their rates, the gap."""
-    shape = "×".join(map(str, made.instance.shape))
-    instances = _by_split(made.instances)
-    if made.reuse is not None:
-        uses = f"{made.reuse.positive:.2f} (positive), {made.reuse.negative:.2f} (negative)"
+    shape = "×".join(map(str, summary.instance.shape))
+    instances = _by_split(summary.instances)
+    if summary.reuse is not None:
+        uses = f"{summary.reuse.positive:.2f} (positive), {summary.reuse.negative:.2f} (negative)"
         instances += f", mean uses of a pool member {uses}"
     prior, gap = PRIOR_UNKNOWN, "unknown without π"
-    if made.prior is not None:
-        prior = f"{made.prior:.4f}, |π − ᾱ| = {abs(made.prior - made.mean_rate):.4f}"
-        gap = f"{made.effective_gap:.4f}"
+    if summary.prior is not None:
+        prior = f"{summary.prior:.4f}, |π − ᾱ| = {abs(summary.prior - summary.mean_rate):.4f}"
+        gap = f"{summary.effective_gap:.4f}"
     print_pairs(
         console,
         {
             "directory": path,
-            "kind": made.kind,
-            "data set": f"{made.dataset}, instances {shape} {made.instance.dtype}",
-            "tuples": _by_split(made.tuples),
+            "kind": summary.kind,
+            "data set": f"{summary.dataset}, instances {shape} {summary.instance.dtype}",
+            "tuples": _by_split(summary.tuples),
             "instances": instances,
-            "unlabeled": _by_split(made.unlabeled),
-            "test": f"{made.test:,}",
-            "mean rate ᾱ": f"{made.mean_rate:.4f}",
+            "unlabeled": _by_split(summary.unlabeled),
+            "test": f"{summary.test:,}",
+            "mean rate ᾱ": f"{summary.mean_rate:.4f}",
             "prior π of U": prior,
             "effective gap √D/S₀": gap,
         },
     )
-    _strata(console, made.strata.train)
-    _features(console, [(feature.name, feature.kind, feature.missing) for feature in made.features])
+    _strata(console, summary.strata.train)
+    _features(console, [(feature.name, feature.kind, feature.missing) for feature in summary.features])
 
 
-def understood_view(console: Console, source: Path, found: Understood) -> None:
+def understood_view(console: Console, source: Path, understood: Understood) -> None:
     """What an import would make of the user's files."""
-    labels = " with labels" if found.test_labels else ""
+    labels = " with labels" if understood.test_labels else ""
     print_pairs(
         console,
         {
             "read": f"{source}; nothing was written",
-            "tuples": _by_split(found.tuples),
-            "instances": _by_split(found.instances),
-            "unlabeled": _by_split(found.unlabeled),
-            "test": f"{found.test:,}{labels if found.test else ''}",
+            "tuples": _by_split(understood.tuples),
+            "instances": _by_split(understood.instances),
+            "unlabeled": _by_split(understood.unlabeled),
+            "test": f"{understood.test:,}{labels if understood.test else ''}",
         },
     )
-    _strata(console, found.strata.train)
-    _features(console, [(each.name, each.kind + _some(each.categories), each.missing) for each in found.features])
-    if found.first_rows:
+    _strata(console, understood.strata.train)
+    _features(console, [(f.name, f.kind + _categories(f.categories), f.missing) for f in understood.features])
+    if understood.first_rows:
         console.print("first rows")
-        for row in found.first_rows:
+        for row in understood.first_rows:
             shown = [f"{name}={'' if value is None else value}" for name, value in list(row.items())[:MOST_COLUMNS]]
             console.print(Text("  " + ", ".join([*shown, *(["…"] if len(row) > MOST_COLUMNS else [])])))
 
 
-def _some(categories: Sequence[str] | None) -> str:
+def _categories(categories: Sequence[str] | None) -> str:
     return f" ({', '.join(categories[:5])}{' …' if len(categories) > 5 else ''})" if categories else ""
 
 
@@ -127,26 +127,27 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
     print_pairs(console, shown)
 
 
-def prior_view(console: Console, path: Path, found: Mapping[str, Any]) -> None:
+def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> None:
     """The estimate, then every estimator's, then the bound and the doubts."""
-    level = f"{found['confidence']:.0%}"
+    level, interval, bound = f"{estimate['confidence']:.0%}", _interval(estimate["ci"]), estimate["upper_bound"]
     print_pairs(
         console,
         {
             "directory": path,
-            "class prior π": f"{found['prior']:.4f}, {level} interval {_interval(found['ci'])} ({found['estimator']})",
-            "upper bound": f"{found['upper_bound']['value']:.4f}, {found['upper_bound']['confident']:.4f} at {level}",
-            "from": f"{found['tuples']:,} tuples, {found['unlabeled']:,} unlabeled that no score model was trained on",
+            "class prior π": f"{estimate['prior']:.4f}, {level} interval {interval} ({estimate['estimator']})",
+            "upper bound": f"{bound['value']:.4f}, {bound['confident']:.4f} at {level}",
+            "from": f"{estimate['tuples']:,} tuples, {estimate['unlabeled']:,} unlabeled "
+            "that no score model was trained on",
         },
     )
     table = new_table("estimator")
     for name in ("π", f"{level} interval"):
         table.add_column(name, justify="right")
-    for name, row in found["estimators"].items():
+    for name, row in estimate["estimators"].items():
         value = "undefined" if row["value"] is None else f"{row['value']:.4f}"
-        table.add_row(Text(name, style="bold" if name == found["estimator"] else ""), value, _interval(row["ci"]))
+        table.add_row(Text(name, style="bold" if name == estimate["estimator"] else ""), value, _interval(row["ci"]))
     print_table(console, table)
-    for warning in found["warnings"]:
+    for warning in estimate["warnings"]:
         print_text(console, f"warning: {warning}")
 
 
@@ -183,7 +184,7 @@ def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) ->
 
 
 def audit_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
-    """What was found before training, then in the eyes of a run, then the most suspicious tuples."""
+    """Findings before training, then by a run, then the most suspicious tuples."""
     from ntmp_cli.reporting.audit import SUSPICIOUS, sections, suspicious_cells
 
     for title, lines in sections(facts):
@@ -200,16 +201,16 @@ def audit_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> 
         print_line(console, f"page: {out / 'audit.md'}")
 
 
-def export_view(console: Console, path: Path, made: ExportSummary) -> None:
+def export_view(console: Console, path: Path, summary: ExportSummary) -> None:
     """The file, what goes in and what comes out."""
-    shape = "×".join("rows" if size is None else str(size) for size in made.input.shape)
+    shape = "×".join("rows" if size is None else str(size) for size in summary.input.shape)
     print_pairs(
         console,
         {
-            "file": path / made.file,
-            "input": f"{made.input.name}: {shape} {made.input.dtype}",
-            "outputs": made.outputs,
-            "prior": f"{made.prior:g}, temperature {made.temperature:.3g}",
+            "file": path / summary.file,
+            "input": f"{summary.input.name}: {shape} {summary.input.dtype}",
+            "outputs": summary.outputs,
+            "prior": f"{summary.prior:g}, temperature {summary.temperature:.3g}",
         },
     )
 

@@ -1,7 +1,7 @@
 """Laws of noise: how a recorded count arises from the true one.
 
 A law gives P(recorded | k) for k positives among n members, a sampler of recorded counts, and the matrix of one length.
-Every other part of the package asks here, so that a new law is one registered class.
+No other module knows a law: a new one is one registered class.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class CountGroup:
 class CountObservations:
     """Recorded counts of tuples whose members stand in a row, under a law of noise.
 
-    Callers pass it on to `counting.poisson_binomial`, which asks for `support` and `likelihood` only: whatever else may
+    Callers pass it on to `counting.poisson_binomial`, which calls `support` and `likelihood` only: whatever else may
     be known of a count is another way to fill these two.
     """
 

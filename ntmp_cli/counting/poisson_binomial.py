@@ -39,8 +39,8 @@ def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) ->
         # Several rows of scores are further columns of the same tables.
         step = max(1, CACHED // group.target.size)
         for first in range(0, len(rows), step):
-            some = slice(first, first + step)
-            log_prob[some, group.which] = _group_log_prob(rows[some], group)
+            block = slice(first, first + step)
+            log_prob[block, group.which] = _group_log_prob(rows[block], group)
     return log_prob.reshape(*scores.shape[:-1], len(observed))
 
 

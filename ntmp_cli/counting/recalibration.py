@@ -16,7 +16,7 @@ from ntmp_cli.counting.poisson_binomial import count_gradient
 _STEP = 1e-4
 
 
-class Line(NamedTuple):
+class Recalibration(NamedTuple):
     """z → slope·z + intercept, and the mean −log P(observation) under it."""
 
     slope: float
@@ -24,14 +24,14 @@ class Line(NamedTuple):
     nll: float
 
 
-def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steepest: float = 4.0) -> Line:
+def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steepest: float = 4.0) -> Recalibration:
     """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS.
 
     With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
     b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z.
     """
     if not np.isfinite(z).all():
-        return Line(1.0, 0.0, float("nan"))
+        return Recalibration(1.0, 0.0, float("nan"))
     scores = np.asarray(z, dtype=np.float64)
 
     def loss(at: Floats) -> tuple[float, Floats]:
@@ -40,7 +40,7 @@ def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steep
         return -float(log_prob.mean()), -np.array([scaled @ gradient, gradient.sum()]) / len(observed)
 
     best = minimize(loss, np.zeros(2), jac=True, bounds=[(-8, steepest), (-50, 50)])
-    return Line(float(np.exp(best.x[0])), float(best.x[1]), float(best.fun))
+    return Recalibration(float(np.exp(best.x[0])), float(best.x[1]), float(best.fun))
 
 
 def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations) -> bool:
@@ -48,7 +48,7 @@ def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations) ->
     return recalibrate(-z, observed).nll < recalibrate(z, observed).nll
 
 
-def line_derivatives(z: Floats, observed: CountObservations, line: Line) -> tuple[Floats, Floats]:
+def line_derivatives(z: Floats, observed: CountObservations, line: Recalibration) -> tuple[Floats, Floats]:
     """First (T, 2) and second (T, 3: aa, ab, bb) derivatives of each tuple's log P(observation | a·z + b) at a line.
 
     The first are sums over the members of the gradient in closed form; the second are central differences of these.

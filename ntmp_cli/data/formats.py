@@ -39,21 +39,24 @@ def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: no such file", hint="Check the path; a relative one starts at the current directory."
-        ) from None
+        raise no_such_file(path) from None
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror})", hint=f"Pass the path of a readable {kind}."
         ) from None
     except MemoryError:
-        raise DataError(f"{path}: asks for more memory than there is", hint=GET_AGAIN) from None
+        raise DataError(f"{path}: needs more memory than is available", hint=GET_AGAIN) from None
     # Decoders raise whatever they please on damaged bytes: zlib.error, struct.error, KeyError, ...
     except Exception as error:
-        raise DataError(f"{path}: not a readable {kind} ({_reason(error)})", hint=GET_AGAIN) from error
+        raise DataError(f"{path}: not a readable {kind} ({first_line(error)})", hint=GET_AGAIN) from error
 
 
-def _reason(error: Exception) -> str:
+def no_such_file(path: Path) -> DataError:
+    return DataError(f"{path}: no such file", hint="Check the path; a relative one starts at the current directory.")
+
+
+def first_line(error: Exception) -> str:
+    """What a library says about an error, in one line."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]
 
 
@@ -63,7 +66,7 @@ _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0
 
 
 def read_idx(path: Path, dims: int) -> NDArray[np.generic]:
-    """The `dims`-dimensional array of an IDX file, gzipped or not (told by content, not by name)."""
+    """The `dims`-dimensional array of an IDX file, gzipped or not (recognised by content, not by name)."""
     with reading(path, "IDX file") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -91,7 +94,7 @@ def read_idx(path: Path, dims: int) -> NDArray[np.generic]:
 
 
 def _read_at_most(stream: IO[bytes], size: int) -> bytearray:
-    """Up to `size` bytes, in pieces: a damaged header must not reserve memory for data that is not there."""
+    """Up to `size` bytes, in blocks: a damaged header must not reserve memory for missing data."""
     data = bytearray()
     while len(data) < size and (piece := stream.read(min(size - len(data), 1 << 20))):
         data += piece
@@ -220,10 +223,10 @@ def _mat_arrays(stream: IO[bytes]) -> Iterator[tuple[str, NDArray[np.generic]]]:
             body = body[8 : 8 + size]
         if kind != _MAT_MATRIX or len(body) < size:
             raise ValueError(f"unknown element of type {kind} and {size} bytes")
-        flags, *parts = _mat_elements(memoryview(body), order)
+        flags, *elements = _mat_elements(memoryview(body), order)
         (word,) = struct.unpack_from(f"{order}I", flags[1])
         if (dtype := _MAT_CLASSES.get(word & 0xFF)) and not word & 0x0800:  # neither text, nor complex, ...
-            (_, dims), (_, name), (stored, data) = parts
+            (_, dims), (_, name), (stored, data) = elements
             values: NDArray[np.generic] = np.frombuffer(data, order + _MAT_STORED[stored])
             shape = struct.unpack(f"{order}{len(dims) // 4}i", dims)
             # Whole numbers may be stored in a smaller type than they have in MATLAB.

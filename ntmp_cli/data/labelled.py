@@ -1,4 +1,4 @@
-"""What every data source returns: labelled train and test arrays, before any label is hidden."""
+"""What every data source returns: labelled train and test arrays, with all labels."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class LabelledData:
     """What was read, where the name of the data set does not say it."""
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that a draw depends on: the lineage of tuples to their data."""
+        """SHA-256 of everything that sampling depends on: the lineage of tuples to their data."""
         arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
         digest = hashlib.sha256(repr((self.classes, self.scale, [(a.shape, a.dtype.str) for a in arrays])).encode())
         views = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
         blocks = [view[start : start + _HASH_BLOCK] for view in views for start in range(0, len(view), _HASH_BLOCK)]
-        # A hash of block hashes, because blocks can be hashed side by side.
+        # A hash of block hashes, because blocks can be hashed in parallel.
         with ThreadPoolExecutor() as pool:
-            for part in pool.map(lambda block: hashlib.sha256(block).digest(), blocks):
-                digest.update(part)
+            for block_digest in pool.map(lambda block: hashlib.sha256(block).digest(), blocks):
+                digest.update(block_digest)
         return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Cutting a labelled training split into disjoint parts, and choosing the unlabeled pool."""
+"""Splitting labelled training instances between tuples and the unlabeled pool."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Disjoint index sets over the training split: who may appear where."""
+class PoolSplit:
+    """Disjoint sets of training instances: those that tuples are sampled from, and those of the unlabeled pool."""
 
     tuples: Indices
     tuples_heldout: Indices
@@ -22,39 +22,41 @@ class Parts:
     unlabeled_heldout: Indices
 
 
-def cut(size: int, tuple_share: float, heldout_share: float, rng: np.random.Generator) -> Parts:
-    """A random cut of range(size): tuple part and unlabeled part, each with a held-out share."""
+def split_pool(size: int, tuple_share: float, heldout_share: float, rng: np.random.Generator) -> PoolSplit:
+    """A random split of range(size) between tuples and the unlabeled pool, each with a held-out share."""
     order = rng.permutation(size)
     tuples, unlabeled = np.split(order, [round(size * tuple_share)])
 
-    def set_aside(part: Indices) -> tuple[Indices, Indices]:
-        keep = len(part) - round(len(part) * heldout_share)
-        return part[:keep], part[keep:]
+    def hold_out(indices: Indices) -> tuple[Indices, Indices]:
+        keep = len(indices) - round(len(indices) * heldout_share)
+        return indices[:keep], indices[keep:]
 
-    return Parts(*set_aside(tuples), *set_aside(unlabeled))
+    return PoolSplit(*hold_out(tuples), *hold_out(unlabeled))
 
 
 def choose_unlabeled(
-    part: Indices,
+    candidates: Indices,
     positive: NDArray[np.bool_],
     prior: float | None,
     size: int | None,
     rng: np.random.Generator,
 ) -> Indices:
-    """Indices of the unlabeled pool with the asked share of positives, none of them twice.
+    """Indices of the unlabeled pool whose share of positives is `prior`, none of them twice.
 
-    Without `prior` the part keeps its own share. Without `size` the pool is as large as the prior allows.
+    Without `prior` the candidates keep their share. Without `size` the pool is as large as the prior allows.
     """
-    if len(part) == 0:
+    if len(candidates) == 0:
         raise UsageError(
             "no instances are left for the unlabeled pool",
             hint="Lower --tuple-share or --heldout-share, or use more data.",
         )
-    pos, neg = part[positive[part]], part[~positive[part]]
+    pos, neg = candidates[positive[candidates]], candidates[~positive[candidates]]
     if prior is None:
-        if size is not None and size > len(part):
-            raise UsageError(f"an unlabeled pool of {size} was asked for, but its part has only {len(part)} instances")
-        return rng.permutation(part)[:size]
+        if size is not None and size > len(candidates):
+            raise UsageError(
+                f"an unlabeled pool of {size} was requested, but only {len(candidates)} instances are available for it"
+            )
+        return rng.permutation(candidates)[:size]
     largest = int(min(len(pos) / prior, len(neg) / (1 - prior)) + 1e-9)
     total = largest if size is None else size
     n_pos = round(prior * total)
@@ -62,7 +64,7 @@ def choose_unlabeled(
     if n_pos > len(pos) or n_neg > len(neg) or min(n_pos, n_neg) < 1:
         raise UsageError(
             f"prior {prior} cannot be reached: {total} unlabeled instances need {n_pos} positives and {n_neg} "
-            f"negatives, the part they are drawn from has {len(pos)} and {len(neg)}",
+            f"negatives, but only {len(pos)} and {len(neg)} are available",
             hint=f"At this prior the pool can hold at most {largest}; lower --unlabeled-size, move --prior "
             "towards the middle, or lower --tuple-share.",
         )

@@ -1,4 +1,4 @@
-"""The grammar of tuple specs (SPEC section 1).
+"""The grammar of tuple specs.
 
 N:M        n fixed, m fixed            3:1
 N:M1-M2    m uniform over a range      5:1-3
@@ -23,14 +23,14 @@ from ntmp_cli.errors import UsageError
 _SPEC = re.compile(
     r"^(?P<n1>\d+)(?:-(?P<n2>\d+))?:(?:(?P<m1>\d+)(?:-(?P<m2>\d+))?|~(?P<p>\d*\.?\d+))(?:@(?P<w>\d*\.?\d+))?$"
 )
-# A count less probable than this is left out of what is expected.
+# Counts less probable than this are left out of the expected strata.
 NEVER = 1e-12
 _GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
 
 
 @dataclass(frozen=True)
 class TupleSpec:
-    """One component of the mixture that tuples are drawn from."""
+    """One component of the mixture that tuples are sampled from."""
 
     n_low: int
     n_high: int
@@ -64,7 +64,7 @@ class TupleSpec:
 
 
 def parse_spec(text: str) -> TupleSpec:
-    """Read one spec, or say what is wrong with it."""
+    """Parse one spec; a UsageError says what is wrong with it."""
     match = _SPEC.match(text.strip())
     if match is None:
         raise UsageError(f"tuple spec '{text}': not understood", hint=_GRAMMAR)
@@ -92,7 +92,7 @@ def parse_spec(text: str) -> TupleSpec:
     return TupleSpec(n_low, n_high, m_low, m_high, weight=weight)
 
 
-def draw_sizes(
+def sample_sizes(
     specs: Sequence[TupleSpec], size: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Lengths n_t and true counts m_t of `size` tuples of the mixture."""
@@ -133,7 +133,7 @@ def mean_length(specs: Sequence[TupleSpec]) -> float:
 
 
 def mean_rate(specs: Sequence[TupleSpec]) -> float:
-    """ᾱ = E[m/n] of a tuple of the mixture: lengths and counts are drawn independently, a binomial count has its P."""
+    """ᾱ = E[m/n] of a tuple of the mixture: lengths and counts are independent, a binomial count has its P."""
     rates = [s.rate if s.rate is not None else (s.m_low + s.m_high) / 2 * _mean_inverse_length(s) for s in specs]
     return sum(s.weight * rate for s, rate in zip(specs, rates, strict=True)) / sum(s.weight for s in specs)
 

@@ -1,1 +1,1 @@
-"""Metrics of scores against hidden labels, and their summary over seeds: pure functions of arrays."""
+"""Metrics of scores against true labels, and their summary over seeds: pure functions of arrays."""

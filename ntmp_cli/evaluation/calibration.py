@@ -1,6 +1,6 @@
-"""How far probabilities can be believed: calibration error, Brier score and its parts, temperature (SPEC section 8).
+"""Calibration of probabilities: calibration error, Brier score and its decomposition, temperature scaling.
 
-Labels are booleans, p the probabilities of the positive class, weights what each instance counts for (1 unless given).
+Labels are booleans, p the probabilities of the positive class, weights those of the instances (1 unless given).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Bins(NamedTuple):
         return _per(self.positives, self.mass)
 
 
-class BrierParts(NamedTuple):
+class BrierDecomposition(NamedTuple):
     """Brier score = reliability − resolution + uncertainty + within.
 
-    Murphy (1973); `within` is what forecasts of one bin differ among themselves (Stephenson et al. 2008), 0 when each
-    bin holds one value.
+    Murphy (1973); `within` is the variation of the forecasts inside bins (Stephenson et al. 2008), 0 when every bin
+    holds one value.
     """
 
     reliability: float
@@ -54,9 +54,11 @@ class BrierParts(NamedTuple):
 def equal_width_bins(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> Bins:
     """Bins [k/15, (k+1)/15) of p; p = 0 falls into the first and p = 1 into the last."""
     at = np.minimum((p * bins).astype(np.int64), bins - 1)
-    own = np.ones(len(p)) if weights is None else weights
-    total = own.sum()
-    mass, confident, positive = (np.bincount(at, each, bins) / total for each in (own, own * p, own * labels))
+    weight = np.ones(len(p)) if weights is None else weights
+    total = weight.sum()
+    mass, confident, positive = (
+        np.bincount(at, values, bins) / total for values in (weight, weight * p, weight * labels)
+    )
     return Bins(mass, confident, positive)
 
 
@@ -79,10 +81,10 @@ def equal_mass_calibration_error(
     share, and the order of the instances changes nothing. `order` sorts p where that is known already.
     """
     order = np.argsort(p, kind="stable") if order is None else order
-    p, own = p[order], np.ones(len(p)) if weights is None else weights[order]
+    p, weight = p[order], np.ones(len(p)) if weights is None else weights[order]
     last_of_tie = np.flatnonzero(np.append(p[1:] != p[:-1], True))
-    mass = np.concatenate(([0.0], np.cumsum(own)[last_of_tie]))
-    excess = np.concatenate(([0.0], np.cumsum(own * (labels[order] - p))[last_of_tie]))
+    mass = np.concatenate(([0.0], np.cumsum(weight)[last_of_tie]))
+    excess = np.concatenate(([0.0], np.cumsum(weight * (labels[order] - p))[last_of_tie]))
     at_borders = np.interp(np.linspace(0, mass[-1], bins + 1), mass, excess)
     return float(np.abs(np.diff(at_borders)).sum() / mass[-1])
 
@@ -92,39 +94,29 @@ def brier(labels: Bools, p: Floats, weights: Floats | None = None) -> float:
     return float(np.average((p - labels) ** 2, weights=weights))
 
 
-def brier_multiclass(classes: NDArray[np.integer], p: Floats, weights: Floats | None = None) -> float:
-    """Mean Σ_k (p_k − [y = k])² with p of shape (instances, classes): Brier (1950), twice `brier` for two classes."""
-    hit = classes[:, None] == np.arange(p.shape[1])
-    return float(np.average(((p - hit) ** 2).sum(axis=1), weights=weights))
-
-
-def brier_parts(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> BrierParts:
-    """The parts of `brier` over bins of equal width."""
+def brier_decomposition(
+    labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS
+) -> BrierDecomposition:
+    """The terms of `brier` over bins of equal width."""
     binned = equal_width_bins(labels, p, weights, bins)
     mass = binned.mass
     full = mass > 0
-    own = np.ones(len(p)) if weights is None else weights
-    positive, negative = float(own[labels].sum()), float(own[~labels].sum())
+    weight = np.ones(len(p)) if weights is None else weights
+    positive, negative = float(weight[labels].sum()), float(weight[~labels].sum())
     share = positive / (positive + negative)  # never above 1, as a sum of rounded shares may be
     gap, spread = (binned.p - binned.positives)[full] / mass[full], binned.frequency[full] - share
-    reliability, resolution = (float((mass[full] * each**2).sum()) for each in (gap, spread))
+    reliability, resolution = (float((mass[full] * deviation**2).sum()) for deviation in (gap, spread))
     uncertainty = share * (1 - share)
-    return BrierParts(
+    return BrierDecomposition(
         reliability, resolution, uncertainty, brier(labels, p, weights) - (reliability - resolution + uncertainty)
     )
 
 
-def brier_parts_multiclass(classes: NDArray[np.integer], p: Floats, bins: int = BINS) -> BrierParts:
-    """The parts of `brier_multiclass`: those of each class against the rest, added up."""
-    each = [brier_parts(classes == k, p[:, k], bins=bins) for k in range(p.shape[1])]
-    return BrierParts(*(math.fsum(part) for part in zip(*each, strict=True)))
-
-
 def label_nll(labels: Bools, scores: Floats, weights: Floats | None = None) -> float:
-    """Mean −log P(label) of log-odds; nan where an instance of probability 0 was there all the same."""
-    with np.errstate(invalid="ignore"):  # an infinite surprise of weight 0
-        found = float(np.average(np.logaddexp(0, np.where(labels, -scores, scores)), weights=weights))
-    return found if math.isfinite(found) else math.nan
+    """Mean −log P(label) of log-odds; nan where an instance had probability 0."""
+    with np.errstate(invalid="ignore"):  # an infinite loss of weight 0
+        nll = float(np.average(np.logaddexp(0, np.where(labels, -scores, scores)), weights=weights))
+    return nll if math.isfinite(nll) else math.nan
 
 
 # Temperature ---------------------------------------------------------------------------------------
@@ -133,11 +125,11 @@ Fit = Literal["fitted", "undetermined", "uninformative", "no labels", "no held-o
 
 
 class Temperature(NamedTuple):
-    """T of σ(z/T), how it was found, and the mean −log-likelihood of the fitting data at T and at 1.
+    """T of σ(z/T), the outcome of its fit, and the mean −log-likelihood of the fitting data at T and at 1.
 
-    `fitted`: the minimum. `undetermined`: the likelihood grows as T falls without end, because the scores make no
-    mistake on the fitting data (or are all 0); T = 1 leaves them as they are. `uninformative`: it grows with T without
-    end; T is the largest allowed, where every p is near ½. Otherwise there was nothing to fit to, and T is nan.
+    `fitted`: the minimum. `undetermined`: the likelihood grows as T falls to 0, because the scores make no mistake on
+    the fitting data (or are all 0); T = 1 leaves them unchanged. `uninformative`: it grows with T without bound; T is
+    the largest allowed, where every p is near ½. Otherwise there was no fitting data, and T is nan.
     """
 
     value: float
@@ -176,12 +168,12 @@ def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
 def temperature_by_counts(
     scores: Floats, sizes: NDArray[np.int64], counts: NDArray[np.int64], shift: float, noise: float = 0.0
 ) -> Temperature:
-    """argmin_T of the mean −log P(count) of held-out tuples, for where there are no labels (SPEC section 8).
+    """argmin_T of the mean −log P(count) of held-out tuples, for data without labels.
 
     Scores are log-odds at the deployment prior, and T divides them there: the decision z > 0 is the same at every T,
     and this T means the same as that of labels. Only then are they moved to the rate of the tuples, z/T − shift with
-    shift = logit π − logit ᾱ (SPEC section 4). In β the likelihood of counts is a difference of convex functions, with
-    more than one valley possible: a row of starts finds the deepest, Brent's method its floor.
+    shift = logit π − logit ᾱ. In β the likelihood of counts is a difference of convex functions, which
+    may have several local minima: a grid of starting points brackets the lowest, and Brent's method refines it.
     """
     # Only here, so that metrics start without scipy.
     from scipy.optimize import minimize_scalar
@@ -192,7 +184,7 @@ def temperature_by_counts(
 
     if not len(sizes):
         return Temperature(math.nan, "no held-out data")
-    z = np.clip(scores, -1e6, 1e6)  # an infinite score times anything, less anything
+    z = np.clip(scores, -1e6, 1e6)  # keeps arithmetic on infinite scores finite
 
     observed = CountObservations(sizes, counts, count_noise(noise))
 
@@ -207,17 +199,17 @@ def temperature_by_counts(
     if least == 0:
         return Temperature(HOTTEST, "uninformative", float(values[0]), nll(1.0))
     sides = tuple(np.log(starts[[least - 1, least + 1]]))
-    found = minimize_scalar(lambda log_beta: nll(math.exp(log_beta)), bounds=sides, method="bounded")
-    return _no_worse_than_one(math.exp(found.x), nll)
+    minimum = minimize_scalar(lambda log_beta: nll(math.exp(log_beta)), bounds=sides, method="bounded")
+    return _no_worse_than_one(math.exp(minimum.x), nll)
 
 
 def _no_worse_than_one(beta: float, nll: Callable[[float], float]) -> Temperature:
-    at_one, found = nll(1.0), nll(beta)
-    if found >= at_one:  # as good as the root is found to
-        beta, found = 1.0, at_one
-    return Temperature(1 / beta, "fitted", found, at_one)
+    nll_at_one, nll_at_beta = nll(1.0), nll(beta)
+    if nll_at_beta >= nll_at_one:  # the root is only known to its tolerance
+        beta, nll_at_beta = 1.0, nll_at_one
+    return Temperature(1 / beta, "fitted", nll_at_beta, nll_at_one)
 
 
-def _per(part: Floats, whole: Floats) -> Floats:
-    found: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return found
+def _per(numerator: Floats, denominator: Floats) -> Floats:
+    ratio: Floats = np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0)
+    return ratio

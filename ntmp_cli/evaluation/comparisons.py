@@ -1,11 +1,11 @@
-"""Every method against a reference: paired test, effect size, difference, Holm over a stated family (SPEC 8)."""
+"""Every method against a reference: paired test, effect size, difference, Holm over a stated family."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -13,15 +13,15 @@ from ntmp_cli.config import HolmFamily
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.resampling import intervals_by_size
 from ntmp_cli.evaluation.significance import DECIMALS, cliffs_delta, holm, magnitude, smallest_p, wilcoxon
-from ntmp_cli.evaluation.summary import Cell, Group, Row, cell_of, cell_order, defined
+from ntmp_cli.evaluation.summary import DataCell, Row, RowLabels, cell_of, cell_order, defined
 
 # What is repeated: the seed of a training and of the tuples it was trained on.
 Repetition = tuple[int, int | None]
 Values = dict[Repetition, float | None]
 
 
-class Entry(NamedTuple):
-    """A line of a table: a method, and what tells its runs from others of the same method."""
+class MethodVariant(NamedTuple):
+    """A method, and the settings that distinguish its runs from others of the same method."""
 
     method: str
     variant: str
@@ -30,16 +30,38 @@ class Entry(NamedTuple):
         return f"{self.method} {self.variant}".rstrip()
 
 
-def entry_of(row: Group | Comparison) -> Entry:
-    return Entry(row["method"], row["variant"])
+def method_variant_of(row: RowLabels | Comparison) -> MethodVariant:
+    return MethodVariant(row["method"], row["variant"])
+
+
+def reference_variant_of(comparison: Comparison) -> MethodVariant:
+    return MethodVariant(comparison["reference"], comparison["reference_variant"])
+
+
+def variants(settings: Sequence[Mapping[str, Any]], cells: Sequence[Hashable]) -> list[str]:
+    """For each run, the settings in which runs of the same cell differ, e.g. `epochs=10,model=linear`."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index, cell in enumerate(cells):
+        members[cell].append(index)
+    names = [""] * len(settings)
+    for indices in members.values():
+        keys = sorted({key for i in indices for key in settings[i]})
+        differing = [key for key in keys if len({repr(settings[i].get(key)) for i in indices}) > 1]
+        for i in indices:
+            names[i] = ",".join(f"{key}={_short(settings[i].get(key))}" for key in differing)
+    return names
+
+
+def _short(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class Comparison(TypedDict):
     """One method against the reference in one metric, on the pairs of one cell, or (`overall`) of all cells.
 
-    Differences are method minus reference. `missing` names what has no partner or no value. A number that needs pairs
+    Differences are method minus reference. `missing` names unpaired and undefined values. A number that needs pairs
     is None without any, a limit also with only one. Over several cells `cliff` compares within pairs alone, because
-    values of different cells say nothing about the methods.
+    values of different cells are not comparable.
     """
 
     scope: Literal["cell", "overall"]
@@ -81,14 +103,14 @@ class Comparison(TypedDict):
 
 @dataclass
 class _Paired:
-    """The values of a method and of the reference at the same repetitions, and what is missing from them."""
+    """The values of a method and of the reference at the same repetitions, and the unpaired ones."""
 
     metric: str
-    entry: Entry
-    reference: Entry
-    cells: list[Cell] = field(default_factory=list)
-    ours: list[float] = field(default_factory=list)
-    theirs: list[float] = field(default_factory=list)
+    entry: MethodVariant
+    reference: MethodVariant
+    cells: list[DataCell] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    reference_values: list[float] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -96,27 +118,29 @@ class _Paired:
         return len(self.cells) > 1
 
     def differences(self) -> list[float]:
-        return [our - their for our, their in zip(self.ours, self.theirs, strict=True)]
+        return [
+            value - reference_value for value, reference_value in zip(self.values, self.reference_values, strict=True)
+        ]
 
     def signs(self) -> list[float]:
         return [float(sign) for sign in np.sign(np.round(self.differences(), DECIMALS))]
 
-    def extend(self, other: _Paired) -> None:
-        self.cells += other.cells
-        self.ours += other.ours
-        self.theirs += other.theirs
-        (cell,) = other.cells
-        self.missing += [f"{cell}: {what}" for what in other.missing]
+    def extend(self, pairs_of_cell: _Paired) -> None:
+        self.cells += pairs_of_cell.cells
+        self.values += pairs_of_cell.values
+        self.reference_values += pairs_of_cell.reference_values
+        (cell,) = pairs_of_cell.cells
+        self.missing += [f"{cell}: {reason}" for reason in pairs_of_cell.missing]
 
 
 def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric") -> list[Comparison]:
     """Compare every method and variant with the reference, cell by cell and, where there are several, over all cells.
 
     A pair is one repetition (seed of training and of tuples) in one cell that both sides have a value for. Oracles are
-    not compared, unless one is the reference. Nor are metrics that only describe.
+    not compared, unless one is the reference. Nor are descriptive metrics.
     """
     reference_is_oracle = False
-    by_metric: dict[str, dict[Cell, dict[Entry, Values]]] = {}
+    by_metric: dict[str, dict[DataCell, dict[MethodVariant, Values]]] = {}
     for row in rows:
         if row["method"] == reference:
             reference_is_oracle = row["is_oracle"]
@@ -124,42 +148,42 @@ def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric
             continue
         if not facts_of(row["metric"]).descriptive:
             entries = by_metric.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
-            values = entries.setdefault(Entry(row["method"], row["variant"]), {})
+            values = entries.setdefault(method_variant_of(row), {})
             values[row["seed"], row.get("tuples_seed")] = defined(row["value"])
     pairings: list[_Paired] = []
     for metric, cells in by_metric.items():
-        own = [_paired(metric, cell, cells[cell], reference) for cell in sorted(cells, key=cell_order)]
-        pairings += [paired for of_cell in own for paired in of_cell]
+        pairs_by_cell = [_paired(metric, cell, cells[cell], reference) for cell in sorted(cells, key=cell_order)]
+        pairings += [paired for pairs_of_cell in pairs_by_cell for paired in pairs_of_cell]
         if len(cells) > 1:
-            pairings += _overall(own)
+            pairings += _overall(pairs_by_cell)
     return _with_holm(list(_measured(pairings, family, reference_is_oracle=reference_is_oracle)), family)
 
 
-def reference_of(entry: Entry, entries: Iterable[Entry], reference: str) -> Entry | None:
-    """A cell's reference; where that comes in several variants, the one of the entry's own variant."""
-    candidates = [other for other in entries if other.method == reference]
+def reference_of(entry: MethodVariant, entries: Iterable[MethodVariant], reference: str) -> MethodVariant | None:
+    """A cell's reference; of several variants, the one with the entry's variant."""
+    candidates = [candidate for candidate in entries if candidate.method == reference]
     if len(candidates) > 1:
-        candidates = [other for other in candidates if other.variant == entry.variant]
+        candidates = [candidate for candidate in candidates if candidate.variant == entry.variant]
     return candidates[0] if candidates else None
 
 
-def _paired(metric: str, cell: Cell, entries: dict[Entry, Values], reference: str) -> list[_Paired]:
-    found = []
+def _paired(metric: str, cell: DataCell, entries: dict[MethodVariant, Values], reference: str) -> list[_Paired]:
+    pairs_of_cell = []
     for entry in sorted(entries):
         if entry.method == reference:
             continue
-        theirs = reference_of(entry, entries, reference)
-        paired = _Paired(metric, entry, theirs or Entry(reference, ""), [cell])
-        sides = {paired.entry: entries[entry], paired.reference: entries[theirs] if theirs else {}}
-        for repetition in sorted(set().union(*sides.values()), key=lambda both: (both[0], both[1] or 0)):
-            our, their = (values.get(repetition) for values in sides.values())
-            if our is not None and their is not None:
-                paired.ours.append(our)
-                paired.theirs.append(their)
+        reference_entry = reference_of(entry, entries, reference)
+        paired = _Paired(metric, entry, reference_entry or MethodVariant(reference, ""), [cell])
+        sides = {paired.entry: entries[entry], paired.reference: entries[reference_entry] if reference_entry else {}}
+        for repetition in sorted(set().union(*sides.values()), key=lambda seeds: (seeds[0], seeds[1] or 0)):
+            value, reference_value = (values.get(repetition) for values in sides.values())
+            if value is not None and reference_value is not None:
+                paired.values.append(value)
+                paired.reference_values.append(reference_value)
             else:
                 paired.missing.append(f"{_name(repetition)}: {_absence(repetition, sides)}")
-        found.append(paired)
-    return found
+        pairs_of_cell.append(paired)
+    return pairs_of_cell
 
 
 def _name(repetition: Repetition) -> str:
@@ -167,7 +191,7 @@ def _name(repetition: Repetition) -> str:
     return f"seed {seed}" + ("" if tuples_seed in (None, seed) else f" on tuples of seed {tuples_seed}")
 
 
-def _absence(repetition: Repetition, sides: dict[Entry, Values]) -> str:
+def _absence(repetition: Repetition, sides: dict[MethodVariant, Values]) -> str:
     return ", ".join(
         f"{entry} is undefined" if repetition in values else f"no run of {entry}"
         for entry, values in sides.items()
@@ -177,7 +201,7 @@ def _absence(repetition: Repetition, sides: dict[Entry, Values]) -> str:
 
 def _overall(of_cells: Sequence[Sequence[_Paired]]) -> list[_Paired]:
     """The pairs of every cell together, for each method that is in more than one."""
-    joined: dict[Entry, _Paired] = {}
+    joined: dict[MethodVariant, _Paired] = {}
     for paired in (paired for of_cell in of_cells for paired in of_cell):
         joined.setdefault(paired.entry, _Paired(paired.metric, paired.entry, paired.reference)).extend(paired)
     return [paired for _, paired in sorted(joined.items()) if paired.overall]
@@ -187,15 +211,15 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
     differences = [paired.differences() for paired in pairings]
     limits = intervals_by_size(differences)
     sign_limits = intervals_by_size([paired.signs() if paired.overall else [] for paired in pairings])
-    for paired, own, limit, sign_limit in zip(pairings, differences, limits, sign_limits, strict=True):
-        signs, size = paired.signs(), len(own)
+    for paired, difference, limit, sign_limit in zip(pairings, differences, limits, sign_limits, strict=True):
+        signs, size = paired.signs(), len(difference)
         cell = None if paired.overall else paired.cells[0]
-        test = wilcoxon(np.array(own)) if own else None
-        within = float(np.mean(signs)) if own else None
-        if paired.overall or not own:
+        test = wilcoxon(np.array(difference)) if difference else None
+        within = float(np.mean(signs)) if difference else None
+        if paired.overall or not difference:
             delta, low, high = within, sign_limit.low, sign_limit.high
         else:
-            cliff = cliffs_delta(np.array(paired.ours), np.array(paired.theirs))
+            cliff = cliffs_delta(np.array(paired.values), np.array(paired.reference_values))
             delta, low, high = cliff.delta, defined(cliff.low), defined(cliff.high)
         yield {
             "scope": "overall" if paired.overall else "cell",
@@ -216,14 +240,14 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
             "wins": signs.count(1),
             "ties": signs.count(0),
             "losses": signs.count(-1),
-            "difference": float(np.mean(own)) if own else None,
+            "difference": float(np.mean(difference)) if difference else None,
             "difference_low": limit.low,
             "difference_high": limit.high,
             "difference_bca_low": limit.bca_low,
             "difference_bca_high": limit.bca_high,
             "p": test and test.p,
             "p_exact": test and test.exact,
-            "smallest_p": smallest_p(size) if own else None,
+            "smallest_p": smallest_p(size) if difference else None,
             "family": family,
             "family_size": 0,
             "p_holm": None,
@@ -237,7 +261,7 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
 
 
 def _with_holm(comparisons: list[Comparison], family: HolmFamily) -> list[Comparison]:
-    """Fill in the adjusted p of each family. Cells and their union ask the same question: never one family."""
+    """Fill in the adjusted p of each family. Cells and their union test the same question: never one family."""
     families: dict[Hashable, list[Comparison]] = defaultdict(list)
     for comparison in comparisons:
         if comparison["p"] is not None:

@@ -1,13 +1,13 @@
 """Which recorded counts are wrong: the law of every tuple's count, its p-value, and the posterior of an error.
 
 With calibrated log-odds z at the tuples' rate ᾱ, the number of positives of a tuple would be Poisson-binomial if
-tuples were drawn at random. They seldom are: somebody chose groups with one positive each. Given its count k, however,
-a tuple is a random one with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ), whatever the design. With ρ_k
-the share of tuples of this length that truly have k positives,
+tuples were sampled at random. They seldom are: a user may choose groups with one positive each. Given its count k,
+however, a tuple is a random one with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ), whatever the design.
+With ρ_k the share of tuples of this length that truly have k positives,
 
     P(k | x) ∝ ρ_k PB_k(z) / Binomial(k; n, ᾱ),        P(recorded, x) ∝ Σ_k R_ε(recorded | k) ρ_k PB_k(z) / Binomial(k),
 
-where R_ε moves a count to a neighbour with probability ε (SPEC section 1). ρ and ε are those of greatest likelihood, by
+where R_ε moves a count to a neighbour with probability ε. ρ and ε are those of greatest likelihood, by
 EM: both updates are means of the posterior of k.
 """
 
@@ -26,7 +26,7 @@ from ntmp_cli.counting.poisson_binomial import count_law
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# ρ is drawn to the binomial with the weight of so many tuples: lengths that hardly occur cannot teach it.
+# ρ is shrunk towards the binomial with the weight of so many tuples: rare lengths hold too little data.
 PSEUDO_TUPLES = 10.0
 MOST_ROUNDS = 500
 SETTLED = 1e-7
@@ -36,10 +36,10 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class _Length:
-    """Tuples of one length: which they are, their counts, p(x | k) up to a factor, and the binomial."""
+    """Tuples of one length: their indices, their counts, p(x | k) up to a factor, and the binomial."""
 
     n: int
-    which: Ints
+    indices: Ints
     counts: Ints
     evidence: Floats
     binomial: Floats
@@ -51,7 +51,7 @@ class _Length:
 
 @dataclass(frozen=True)
 class CountAudit:
-    """What scores say of recorded counts, tuple by tuple."""
+    """Recorded counts judged by scores, tuple by tuple."""
 
     noise: float
     noise_ci: tuple[float, float]
@@ -68,7 +68,7 @@ class CountAudit:
 
 
 def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95) -> CountAudit:
-    """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, stand in a row."""
+    """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated."""
     lengths = _by_length(z, sizes, counts, rate)
     noise, shares, best = _fit(lengths, len(sizes))
     ci = _profile(lengths, len(sizes), noise, best, confidence)
@@ -77,28 +77,28 @@ def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: 
     for length, share in zip(lengths, shares, strict=True):
         law = _normalised(share * length.evidence)
         posterior = _normalised(length.recorded(noise) * share * length.evidence)
-        rows = np.arange(len(length.which))
-        own = law[rows, length.counts]
+        rows = np.arange(len(length.indices))
+        recorded_probability = law[rows, length.counts]
         # Equal probabilities may differ in their last digits.
-        as_rare = law <= own[:, None] * (1 + 1e-9)
-        wrong[length.which] = 1 - posterior[rows, length.counts]
-        p[length.which] = np.minimum((law * as_rare).sum(axis=1), 1.0)
-        expected[length.which] = law @ np.arange(length.n + 1)
-        likeliest[length.which] = posterior.argmax(axis=1)
+        as_rare = law <= recorded_probability[:, None] * (1 + 1e-9)
+        wrong[length.indices] = 1 - posterior[rows, length.counts]
+        p[length.indices] = np.minimum((law * as_rare).sum(axis=1), 1.0)
+        expected[length.indices] = law @ np.arange(length.n + 1)
+        likeliest[length.indices] = posterior.argmax(axis=1)
     named = {length.n: share.tolist() for length, share in zip(lengths, shares, strict=True)}
     return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
 
 
 def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
     starts = np.cumsum(sizes) - sizes
-    found = []
+    lengths = []
     for n in np.unique(sizes).tolist():
-        which = np.flatnonzero(sizes == n)
+        indices = np.flatnonzero(sizes == n)
         binomial = np.maximum(binom.pmf(np.arange(n + 1), n, rate), TINY)
-        # The flip mixture needs some mass where sure scores leave none.
-        law = np.maximum(count_law(z[starts[which][:, None] + np.arange(n)]), 1e-15)
-        found.append(_Length(n, which, counts[which], law / binomial, binomial))
-    return found
+        # Extreme scores leave counts without probability; the noise model needs some.
+        law = np.maximum(count_law(z[starts[indices][:, None] + np.arange(n)]), 1e-15)
+        lengths.append(_Length(n, indices, counts[indices], law / binomial, binomial))
+    return lengths
 
 
 def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tuple[float, list[Floats], float]:
@@ -138,5 +138,5 @@ def _profile(lengths: list[_Length], tuples: int, noise: float, best: float, con
 
 
 def _normalised(weights: Floats) -> Floats:
-    found: Floats = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
-    return found
+    probabilities: Floats = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
+    return probabilities

@@ -1,11 +1,11 @@
-"""Metrics of instance scores against true labels (SPEC section 8).
+"""Metrics of instance scores against true labels.
 
 Scores are logits: an instance is called positive when its score is above 0. TP, FP, FN and TN are the
 counts of that decision, P and N the numbers of true positives and negatives. A metric whose formula is
-0/0 on the given labels is `nan`, which is our name for "undefined": never a silent 0, never a crash.
+0/0 on the given labels is `nan`, which stands for "undefined": never a silent 0, never a crash.
 
-What asks for probabilities (calibration) takes σ(score), which is P(y=1|x) at the prior π: of a test split with
-another share of positives it is only right after reweighting to π, so these metrics come as it is and `_at_prior`.
+Metrics of probabilities (calibration) use σ(score), which is P(y=1|x) at the prior π: on a test split with another
+share of positives it is only right after reweighting to π, so every such metric also exists as `…_at_prior`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Confusion(NamedTuple):
     tn: int
 
 
-class Ranking(NamedTuple):
+class ThresholdCounts(NamedTuple):
     """True and false positives when everything at or above a threshold is called positive.
 
     One entry per distinct score, from the highest to the lowest: tied instances pass a threshold
@@ -98,28 +98,28 @@ class Scored:
         return np.argsort(-self.scores, kind="stable")
 
     @cached_property
-    def ranking(self) -> Ranking:
+    def threshold_counts(self) -> ThresholdCounts:
         order = self.order
         scores = self.scores[order]
-        # Compared rather than subtracted: inf - inf would hide a tie.
+        # Compared rather than subtracted: inf - inf is nan and would miss a tie.
         last_of_tie = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
         tp = np.cumsum(self.labels[order], dtype=np.int64)[last_of_tie]
-        return Ranking(tp, last_of_tie + 1 - tp)
+        return ThresholdCounts(tp, last_of_tie + 1 - tp)
 
     @cached_property
     def forecasts(self) -> dict[str, Forecasts | None]:
-        """By what the temperature was fitted to ("": not scaled); None where it could not be."""
-        from scipy.special import expit  # names of metrics should be there at once
+        """By what the temperature was fitted to ("": not scaled); None where it was not fitted."""
+        from scipy.special import expit  # so that metric names are listed without scipy
 
-        found: dict[str, Forecasts | None] = {"": Forecasts(self.scores, expit(self.scores))}
+        forecasts: dict[str, Forecasts | None] = {"": Forecasts(self.scores, expit(self.scores))}
         for name, temperature in self.temperatures._asdict().items():
             scaled = self.scores / temperature
-            found[name] = None if math.isnan(temperature) else Forecasts(scaled, expit(scaled))
-        return found
+            forecasts[name] = None if math.isnan(temperature) else Forecasts(scaled, expit(scaled))
+        return forecasts
 
     @cached_property
     def weights_at_prior(self) -> NDArray[np.float64] | None:
-        """What instances count for on a split whose share of positives is π; None when a class is absent."""
+        """Weights of the instances on a split whose share of positives is π; None when a class is absent."""
         positives = int(np.count_nonzero(self.labels))
         if positives in (0, self.labels.size):
             return None
@@ -127,7 +127,7 @@ class Scored:
 
 
 def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
-    """Scores that are no numbers mean that the training went wrong, whatever else may be read from them."""
+    """NaN scores mean that the training diverged."""
     bad = int(np.count_nonzero(np.isnan(scores)))
     if bad:
         raise DataError(
@@ -145,13 +145,13 @@ def facts_of(metric: str) -> MetricFacts:
 
 
 def default_columns() -> tuple[str, ...]:
-    """Metrics that a report shows unless asked otherwise, in their order."""
+    """Metrics that a report shows by default, in their order."""
     placed = [(entry.facts.column, name) for name, entry in metrics.entries().items() if entry.facts.column is not None]
     return tuple(name for _, name in sorted(placed))
 
 
 def evaluate_metrics(scored: Scored, names: Sequence[str]) -> dict[str, float]:
-    """Each named metric of `scored`, in the order asked; `nan` where it is undefined."""
+    """Each named metric of `scored`, in the given order; `nan` where it is undefined."""
     return {name: metrics.get(name)(scored) for name in names}
 
 
@@ -166,8 +166,8 @@ def accuracy_curve(labels: NDArray[np.bool_], epoch_scores: NDArray[np.float64])
     return accuracies
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else math.nan
 
 
 @metrics.register("ap", column=2)
@@ -177,7 +177,7 @@ def ap(scored: Scored) -> float:
     k runs over the distinct scores from high to low, Rₖ = TPₖ/P and Precₖ = TPₖ/(TPₖ+FPₖ); no
     interpolation, as in `sklearn.metrics.average_precision_score`. Undefined without positives.
     """
-    tp, fp = scored.ranking
+    tp, fp = scored.threshold_counts
     precisions = tp / (tp + fp)
     return _ratio(float(np.sum(np.diff(tp, prepend=0) * precisions)), float(tp[-1]))
 
@@ -188,7 +188,7 @@ def auroc(scored: Scored) -> float:
 
     Mann and Whitney (1947): Σₖ (FPₖ − FPₖ₋₁)(TPₖ + TPₖ₋₁) / (2 P N). Undefined when a class is absent.
     """
-    tp, fp = scored.ranking
+    tp, fp = scored.threshold_counts
     before = np.concatenate(([0], tp[:-1]))
     twice = np.sum(np.diff(fp, prepend=0) * (tp + before))
     return _ratio(float(twice), 2.0 * float(tp[-1]) * float(fp[-1]))
@@ -205,7 +205,7 @@ def accuracy(scored: Scored) -> float:
 def accuracy_at_prior(scored: Scored) -> float:
     """Accuracy reweighted to the class prior π of the unlabeled pool: π·TPR + (1−π)·TNR.
 
-    The accuracy on a test set whose share of positives is π (SPEC section 8). Undefined when a class
+    The accuracy on a test set whose share of positives is π. Undefined when a class
     is absent.
     """
     tp, fp, fn, tn = scored.confusion
@@ -258,7 +258,7 @@ def best_f1(scored: Scored) -> float:
     With TPₖ+FNₖ = P the denominator is TPₖ+FPₖ+P. Undefined without positives, where every threshold
     would score 0 whatever the scores.
     """
-    tp, fp = scored.ranking
+    tp, fp = scored.threshold_counts
     positives = tp[-1]
     return float(np.max(2 * tp / (tp + fp + positives))) if positives else math.nan
 
@@ -293,13 +293,13 @@ _MEASURES: dict[str, tuple[str, Callable[[Scored, Forecasts, NDArray[np.float64]
 
 def _register_calibration() -> None:
     """Each measure as the split is and reweighted to π, of the scores as they are and after either temperature."""
-    for measure, (what, function) in _MEASURES.items():
+    for measure, (description, function) in _MEASURES.items():
         for scaling in ("", *Temperatures._fields):
             for at_prior in (False, True):
                 name = measure + "_at_prior" * at_prior + f"_scaled_{scaling}" * bool(scaling)
                 metric = _calibration_metric(function, scaling, at_prior)
-                where = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
-                metric.__doc__ = f"{what}{where}."
+                variant = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
+                metric.__doc__ = f"{description}{variant}."
                 # Log-losses have no upper limit.
                 unit = "number" if measure == "nll" else "fraction"
                 metrics.register(name, lower_is_better=True, unit=unit)(metric)

@@ -1,4 +1,4 @@
-"""Who leads how often: ranks of methods in each cell, and their mean over cells (SPEC section 8)."""
+"""Ranks of methods in each cell, their mean over cells, and Friedman's test of them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.significance import DECIMALS, mean_ranks
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.evaluation.significance import DECIMALS
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 
 
 class Ranking(TypedDict):
     """A method's mean rank (1 is best) in one metric over the cells that every ranked method is in.
 
-    `friedman_p` asks whether the methods differ at all; None with fewer than two cells or methods, or all ranks tied.
+    `friedman_p` tests whether the methods differ at all; None with fewer than two cells or methods, or all ranks tied.
     """
 
     metric: str
@@ -35,41 +35,46 @@ def rankings(summary: Iterable[SummaryRow]) -> list[Ranking]:
 
     A cell counts where every method of the metric has a defined mean; an oracle is not ranked.
     """
-    means: dict[str, dict[Cell, dict[Entry, float]]] = {}
+    means: dict[str, dict[DataCell, dict[MethodVariant, float]]] = {}
     for row in summary:
         if not row["is_oracle"] and not facts_of(row["metric"]).descriptive:
             cell = means.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
             if row["mean"] is not None:
-                cell[Entry(row["method"], row["variant"])] = row["mean"]
+                cell[method_variant_of(row)] = row["mean"]
     return [ranking for metric, cells in means.items() for ranking in _of_metric(metric, cells)]
 
 
-def _of_metric(metric: str, cells: dict[Cell, dict[Entry, float]]) -> list[Ranking]:
+def _of_metric(metric: str, cells: dict[DataCell, dict[MethodVariant, float]]) -> list[Ranking]:
+    from scipy.stats import rankdata
+
     entries = sorted(set().union(*cells.values()))
     full = [[cell[entry] for entry in entries] for cell in cells.values() if len(cell) == len(entries)]
     if not full or len(entries) < 2:
         return []
     sign = 1 if facts_of(metric).lower_is_better else -1
-    ranks = np.array([mean_ranks(sign * np.round(values, DECIMALS)) for values in np.array(full)])
+    ranks = rankdata(sign * np.round(full, DECIMALS), axis=1)
     p = friedman_p(ranks)
-    found: list[Ranking] = [
+    rows: list[Ranking] = [
         {
             "metric": metric,
             "method": entry.method,
             "variant": entry.variant,
             "cells": len(full),
             "methods": len(entries),
-            "mean_rank": float(own.mean()),
-            "best": int(np.count_nonzero(own == ranks.min(axis=1))),
+            "mean_rank": float(method_ranks.mean()),
+            "best": int(np.count_nonzero(method_ranks == ranks.min(axis=1))),
             "friedman_p": p,
         }
-        for entry, own in zip(entries, ranks.T, strict=True)
+        for entry, method_ranks in zip(entries, ranks.T, strict=True)
     ]
-    return sorted(found, key=lambda ranking: ranking["mean_rank"])
+    return sorted(rows, key=lambda ranking: ranking["mean_rank"])
 
 
 def friedman_p(ranks: NDArray[np.float64]) -> float | None:
-    """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² is about χ² of k−1."""
+    """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² is about χ² of k−1.
+
+    `scipy.stats.friedmanchisquare` refuses two methods, which are the usual study.
+    """
     from scipy.special import chdtrc
 
     cells, methods = ranks.shape

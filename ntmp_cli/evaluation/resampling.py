@@ -1,9 +1,9 @@
-"""Bootstrap intervals over seeds, of many configurations at once (SPEC section 8).
+"""Bootstrap intervals over seeds, of many configurations at once.
 
 A resample of S values is S counts that add up to S, and a mean over it is a product with those counts: one matrix
 serves every configuration. Of S values there are only C(2S−1, S) different resamples, 126 for five seeds: where that is
-no more than the number B that would be drawn, all are taken with their probabilities, and the interval is that of
-B → ∞, the same whatever the seed. Otherwise B are drawn.
+no more than the number B that would be sampled, all are taken with their probabilities, and the interval is that of
+B → ∞, the same whatever the seed. Otherwise B are sampled.
 """
 
 from __future__ import annotations
@@ -52,55 +52,55 @@ class Limits(NamedTuple):
 
 def intervals_by_size(samples: Sequence[Sequence[float]]) -> list[Limits]:
     """Percentile and BCa limits of the mean of every sample, all samples of one size at once."""
-    found = [Limits(None, None, None, None)] * len(samples)
+    limits_of_samples = [Limits(None, None, None, None)] * len(samples)
     for size in {len(sample) for sample in samples if len(sample) > 1}:
-        which = [index for index, sample in enumerate(samples) if len(sample) == size]
-        values = np.array([samples[index] for index in which])
+        indices = [index for index, sample in enumerate(samples) if len(sample) == size]
+        values = np.array([samples[index] for index in indices])
         limits = np.stack([*percentile_interval(values), *bca_interval(values)], axis=1)
-        for index, own in zip(which, limits.tolist(), strict=True):
-            found[index] = Limits(*own)
-    return found
+        for index, limits_of_sample in zip(indices, limits.tolist(), strict=True):
+            limits_of_samples[index] = Limits(*limits_of_sample)
+    return limits_of_samples
 
 
-def resamples(size: int, draws: int = B, rng: np.random.Generator | None = None) -> Resamples:
-    """Every resample of `size` values if there are at most `draws`, else as many drawn (stream 0 unless given)."""
-    if math.comb(2 * size - 1, size) <= draws:
+def resamples(size: int, n_resamples: int = B, rng: np.random.Generator | None = None) -> Resamples:
+    """Every resample of `size` values if there are at most `n_resamples`, else so many random ones."""
+    if math.comb(2 * size - 1, size) <= n_resamples:
         return _every_resample(size)
-    return _usual_draws(size, draws) if rng is None else _drawn(size, draws, rng)
+    return _cached_random_resamples(size, n_resamples) if rng is None else _random_resamples(size, n_resamples, rng)
 
 
-def _drawn(size: int, draws: int, rng: np.random.Generator) -> Resamples:
-    counts = rng.multinomial(size, np.full(size, 1 / size), draws).astype(np.float64)
-    return Resamples(counts, np.full(draws, 1 / draws))
+def _random_resamples(size: int, n_resamples: int, rng: np.random.Generator) -> Resamples:
+    counts = rng.multinomial(size, np.full(size, 1 / size), n_resamples).astype(np.float64)
+    return Resamples(counts, np.full(n_resamples, 1 / n_resamples))
 
 
 @functools.lru_cache(maxsize=2)
-def _usual_draws(size: int, draws: int) -> Resamples:
-    return _drawn(size, draws, stream(0, "bootstrap", size))
+def _cached_random_resamples(size: int, n_resamples: int) -> Resamples:
+    return _random_resamples(size, n_resamples, stream(0, "bootstrap", size))
 
 
 @functools.cache
 def _every_resample(size: int) -> Resamples:
-    """Weak compositions of S into S parts, by stars and bars; P = S! / Π cᵢ! / S^S."""
+    """Weak compositions of S into S terms, by stars and bars; P = S! / Π cᵢ! / S^S."""
     bars = np.array(list(itertools.combinations(range(2 * size - 1), size - 1)), dtype=np.int64)
     bars = bars.reshape(math.comb(2 * size - 1, size), size - 1)
     edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, 2 * size - 1)))
     counts = np.diff(edges, axis=1) - 1
     factorials = np.array([math.factorial(k) for k in range(size + 1)], dtype=np.float64)
-    ways = factorials[size] / factorials[counts].prod(axis=1)
-    return Resamples(counts.astype(np.float64), ways / float(size) ** size)
+    permutations = factorials[size] / factorials[counts].prod(axis=1)
+    return Resamples(counts.astype(np.float64), permutations / float(size) ** size)
 
 
 def percentile_interval(
-    values: Floats, *, level: float = LEVEL, draws: int = B, rng: np.random.Generator | None = None
+    values: Floats, *, level: float = LEVEL, n_resamples: int = B, rng: np.random.Generator | None = None
 ) -> Interval:
     """Percentile interval of the mean of each row of `values`, shape (configurations, S)."""
     tails = np.full((len(values), 2), [(1 - level) / 2, (1 + level) / 2])
-    return _mean_interval(values, draws, rng, lambda block, means, share: tails[: len(block)])
+    return _mean_interval(values, n_resamples, rng, lambda block, means, share: tails[: len(block)])
 
 
 def bca_interval(
-    values: Floats, *, level: float = LEVEL, draws: int = B, rng: np.random.Generator | None = None
+    values: Floats, *, level: float = LEVEL, n_resamples: int = B, rng: np.random.Generator | None = None
 ) -> Interval:
     """Bias-corrected and accelerated interval of the mean of each row (Efron 1987).
 
@@ -122,15 +122,15 @@ def bca_interval(
         near = 1e-12 * (np.abs(middle) + widest)
         below = (share @ (means < middle - near) + share @ (means <= middle + near)) / 2
         z0 = ndtri(np.clip(below, 1e-12, 1 - 1e-12))[:, None]
-        found: Floats = ndtr(z0 + (z0 + z) / (1 - a[:, None] * (z0 + z)))
-        return found
+        adjusted_levels: Floats = ndtr(z0 + (z0 + z) / (1 - a[:, None] * (z0 + z)))
+        return adjusted_levels
 
-    return _mean_interval(values, draws, rng, tails)
+    return _mean_interval(values, n_resamples, rng, tails)
 
 
 def _mean_interval(
     values: Floats,
-    draws: int,
+    n_resamples: int,
     rng: np.random.Generator | None,
     tails: Callable[[Floats, Floats, Floats], Floats],
 ) -> Interval:
@@ -139,15 +139,15 @@ def _mean_interval(
     low, high = np.full(rows, np.nan), np.full(rows, np.nan)
     if size < 2:
         return Interval(low, high)
-    counts, share = resamples(size, draws, rng)
+    counts, share = resamples(size, n_resamples, rng)
     step = max(1, _BLOCK // len(counts))
     for start in range(0, rows, step):
         block = values[start : start + step]
         means = counts @ block.T / size
-        found = weighted_quantiles(means, share, tails(block, means, share))
+        limits = weighted_quantiles(means, share, tails(block, means, share))
         # A mean lies among its values; rounding may put it just outside.
-        found = np.clip(found, block.min(axis=1)[:, None], block.max(axis=1)[:, None])
-        low[start : start + step], high[start : start + step] = found.T
+        limits = np.clip(limits, block.min(axis=1)[:, None], block.max(axis=1)[:, None])
+        low[start : start + step], high[start : start + step] = limits.T
     return Interval(low, high)
 
 
@@ -159,5 +159,5 @@ def weighted_quantiles(statistics: Floats, share: Floats, tails: Floats) -> Floa
     at = np.stack([(reached < tail - 1e-12).sum(axis=0) for tail in tails.T], axis=1)
     at = np.minimum(at, len(share) - 1)
     columns = np.arange(statistics.shape[1])[:, None]
-    found: Floats = statistics[order[at, columns], columns]
-    return found
+    quantiles: Floats = statistics[order[at, columns], columns]
+    return quantiles

@@ -1,4 +1,4 @@
-"""Is the difference between two methods more than chance, and how large is it? (SPEC section 8)"""
+"""Is the difference between two methods more than chance, and how large is it?"""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     Zeros are left out, ties share their mean rank. Under the null every sign is as likely as its opposite: W⁺ adds each
     rank with probability ½, and its law is counted out exactly, ties included, by adding one rank after the other
     (doubled, so that mean ranks are whole). Beyond `EXACT_UP_TO` differences the normal law with the variance of these
-    ranks takes over. Without a difference that is not zero nothing speaks against the null: p = 1.
+    ranks is used. Without a nonzero difference p = 1.
     """
+    from scipy.stats import rankdata
+
     rounded = np.round(differences, DECIMALS)
     d = rounded[rounded != 0]
     if not len(d):
         return Wilcoxon(0.0, 1.0, 0, True)
-    ranks = mean_ranks(np.abs(d))
+    ranks = rankdata(np.abs(d))
     statistic = float(ranks[d > 0].sum())
     if len(d) > EXACT_UP_TO:
         distance = abs(statistic - ranks.sum() / 2) / math.sqrt((ranks**2).sum() / 4)
@@ -64,13 +66,6 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     at = round(2 * statistic)
     tail = min(law[: at + 1].sum(), law[at:].sum())
     return Wilcoxon(statistic, min(1.0, 2 * float(tail)), len(d), True)
-
-
-def mean_ranks(values: Floats) -> Floats:
-    """Ranks from 1 for the least; equal values share the mean of theirs."""
-    _, which, times = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[which]
-    return ranks
 
 
 def smallest_p(pairs: int) -> float:
@@ -88,22 +83,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def cliffs_delta(ours: Floats, theirs: Floats, *, level: float = 0.95, draws: int = B) -> Cliff:
-    """Cliff's δ of paired values: P(ours > theirs) − P(ours < theirs) over all S² pairs (Cliff 1993).
+def cliffs_delta(values: Floats, reference_values: Floats, *, level: float = 0.95, n_resamples: int = B) -> Cliff:
+    """Cliff's δ of paired values: P(value > reference) − P(value < reference) over all S² pairs (Cliff 1993).
 
-    The interval is the percentile bootstrap over the S pairs, which keeps what is paired together. Where one side wins
-    every comparison all resamples agree, which is no certainty: the open limit is then Cliff's (1996) for δ = ±1,
+    The interval is the percentile bootstrap over the S pairs, which keeps pairs intact. Where one side wins
+    every comparison all resamples are equal, which is no certainty: the open limit is then Cliff's (1996) for δ = ±1,
     (S − z²)/(S + z²) with the normal quantile z. `within` is the same for each pair by itself, (wins − losses)/S: the
     paper's "on the paired per-seed differences".
     """
-    ours, theirs = np.round(ours, DECIMALS), np.round(theirs, DECIMALS)
-    size = len(ours)
-    wins = np.sign(ours[:, None] - theirs[None, :])
+    values, reference_values = np.round(values, DECIMALS), np.round(reference_values, DECIMALS)
+    size = len(values)
+    wins = np.sign(values[:, None] - reference_values[None, :])
     delta, within = float(wins.mean()), float(np.diag(wins).mean())
     if size < 2:
         return Cliff(delta, math.nan, math.nan, within)
     tail = (1 - level) / 2
-    counts, share = resamples(size, draws)
+    counts, share = resamples(size, n_resamples)
     deltas = ((counts @ wins) * counts).sum(axis=1) / size**2
     low, high = (float(limit) for limit in weighted_quantiles(deltas[:, None], share, np.array([[tail, 1 - tail]]))[0])
     if abs(delta) == 1:

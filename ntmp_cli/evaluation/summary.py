@@ -12,8 +12,8 @@ from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.resampling import Limits, intervals_by_size
 
 
-class Group(TypedDict):
-    """What runs that differ in nothing but their seed have in common, and a metric."""
+class RowLabels(TypedDict):
+    """Labels of a row: the setting that runs share if they differ only in their seed, and the metric."""
 
     dataset: str
     tuples: str
@@ -27,7 +27,7 @@ class Group(TypedDict):
     metric: str
 
 
-class Row(Group):
+class Row(RowLabels):
     """One metric of one run; the value is None (or nan) where the metric is undefined."""
 
     seed: int
@@ -36,7 +36,7 @@ class Row(Group):
     run: str
 
 
-class SummaryRow(Group):
+class SummaryRow(RowLabels):
     """A group over its seeds; `undefined` of the `seeds` have no value and are left out of the rest.
 
     The limits are those of the 95 % bootstrap interval of the mean, by percentiles and BCa; None for one seed.
@@ -54,8 +54,8 @@ class SummaryRow(Group):
     bca_high: float | None
 
 
-class Cell(NamedTuple):
-    """What methods are compared on."""
+class DataCell(NamedTuple):
+    """The setting in which methods are compared."""
 
     dataset: str
     tuples: str
@@ -67,11 +67,11 @@ class Cell(NamedTuple):
         return f"{self.dataset} {self.tuples} π={self.prior:g}"
 
 
-def cell_of(row: Group) -> Cell:
-    return Cell(row["dataset"], row["tuples"], row["n"], row["m"], row["prior"])
+def cell_of(row: RowLabels) -> DataCell:
+    return DataCell(row["dataset"], row["tuples"], row["n"], row["m"], row["prior"])
 
 
-def cell_order(cell: Cell) -> tuple[str, float, float, str, float]:
+def cell_order(cell: DataCell) -> tuple[str, float, float, str, float]:
     """Counts as numbers, so that 3:1 comes before 10:1; mixed specs last."""
     n, m = (math.inf if count is None else count for count in (cell.n, cell.m))
     return cell.dataset, n, m, cell.tuples, cell.prior
@@ -85,7 +85,7 @@ def defined(value: float | None) -> float | None:
 def t_interval(row: SummaryRow, *, level: float = 0.95) -> tuple[float, float] | None:
     """Student's t interval of the mean over seeds; None for one seed.
 
-    For few seeds it is the one to show: the percentile bootstrap of three values runs from the smallest to the largest
+    It is the one to show for few seeds: the percentile bootstrap of three values runs from the smallest to the largest
     and covers the mean of a continuous symmetric distribution in 75 % of studies, not in 95. Limits are cut off at 0,
     and at 1 where the metric cannot exceed it.
     """
@@ -101,7 +101,7 @@ def t_interval(row: SummaryRow, *, level: float = 0.95) -> tuple[float, float] |
 
 
 def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
-    """Group rows over seeds.
+    """RowLabels rows over seeds.
 
     Sorted by data set, tuples ((n,m) as numbers, mixed specs last), prior, method and variant; metrics
     come in the order in which they first appear. Two values for one seed of a group are refused:
@@ -111,19 +111,20 @@ def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
     metric_order: dict[str, int] = {}
     for row in rows:
         metric_order.setdefault(row["metric"], len(metric_order))
-        seeds = groups.setdefault(tuple(_group(row).values()), {})
-        # Tuples drawn anew or a training started anew: either is another repetition.
+        seeds = groups.setdefault(tuple(_labels_of(row).values()), {})
+        # New tuples or a new training: either is another repetition.
         repetition = row["seed"], row.get("tuples_seed")
         if repetition in seeds:
             raise _duplicate(seeds[repetition], row)
         seeds[repetition] = row
     # By seed, so that the order in which runs are given changes no digit of what is resampled.
     members = [
-        [seeds[key] for key in sorted(seeds, key=lambda both: (both[0], both[1] or 0))] for seeds in groups.values()
+        [seeds[key] for key in sorted(seeds, key=lambda repetition: (repetition[0], repetition[1] or 0))]
+        for seeds in groups.values()
     ]
     values = [[value for row in rows if (value := defined(row["value"])) is not None] for rows in members]
     limits = intervals_by_size(values)
-    summaries = [_summary(*each) for each in zip(members, values, limits, strict=True)]
+    summaries = [_summary(*group) for group in zip(members, values, limits, strict=True)]
     return sorted(summaries, key=lambda group: (*_sort_key(group), metric_order[group["metric"]]))
 
 
@@ -133,7 +134,7 @@ def _summary(rows: Sequence[Row], values: Sequence[float], limits: Limits) -> Su
     `statistics` sums exactly, so the order in which runs are given changes no digit.
     """
     return {
-        **_group(rows[0]),
+        **_labels_of(rows[0]),
         "seeds": len(rows),
         "undefined": len(rows) - len(values),
         "mean": statistics.fmean(values) if values else None,
@@ -147,7 +148,7 @@ def _summary(rows: Sequence[Row], values: Sequence[float], limits: Limits) -> Su
     }
 
 
-def _group(row: Group) -> Group:
+def _labels_of(row: RowLabels) -> RowLabels:
     return {
         "dataset": row["dataset"],
         "tuples": row["tuples"],
@@ -161,7 +162,7 @@ def _group(row: Group) -> Group:
     }
 
 
-def _sort_key(group: Group) -> tuple[str, float, float, str, float, str, str]:
+def _sort_key(group: RowLabels) -> tuple[str, float, float, str, float, str, str]:
     return *cell_order(cell_of(group)), group["method"], group["variant"]
 
 

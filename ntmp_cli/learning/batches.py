@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntmp_cli.learning.dealing import Dealing, deal_tuples, deal_unlabeled
+from ntmp_cli.learning.batch_assignment import BatchAssignment, assign_tuples, assign_unlabeled
 from ntmp_cli.randomness import stream
 
 # Small batches are gathered several at a time: one large copy instead of many small ones.
@@ -27,9 +27,9 @@ GATHER_BYTES = 2**20
 
 @dataclass(frozen=True)
 class TupleChunk:
-    """Some tuples that can be loaded: (instances, sizes n_t, recorded counts m_t).
+    """Tuples that can be loaded: (instances, sizes n_t, recorded counts m_t).
 
-    `targets` gives one number per instance to those few methods that learn from such: a teacher's probabilities, or,
+    `targets` gives one number per instance to those few methods that learn from it: a teacher's probabilities, or,
     for an oracle alone, the true labels.
     """
 
@@ -40,7 +40,7 @@ class TupleChunk:
 
 @dataclass(frozen=True)
 class UnlabeledChunk:
-    """Some unlabeled instances that can be loaded."""
+    """Unlabeled instances that can be loaded."""
 
     instances: int
     load: Callable[[], NDArray[np.generic]]
@@ -49,7 +49,7 @@ class UnlabeledChunk:
 
 @dataclass(frozen=True)
 class Batch:
-    """Raw instances of some tuples, then of the unlabeled pool, for one forward pass."""
+    """Raw instances of tuples, then of the unlabeled pool, for one forward pass."""
 
     x: Tensor
     sizes: NDArray[np.int64]
@@ -60,7 +60,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Window:
+class MemoryWindow:
     """What is in memory at a time: one tensor of raw instances, tuples first."""
 
     x: Tensor
@@ -82,40 +82,42 @@ class Window:
         steps: int,
         rng: np.random.Generator,
         skip: int = 0,
-        dealing: Dealing | None = None,
+        assignment: BatchAssignment | None = None,
         sides: NDArray[np.bool_] | None = None,
     ) -> Iterator[Batch]:
         """Every tuple and every unlabeled instance once, in `steps` batches of even size."""
-        tuple_cuts: NDArray[np.int64]
-        if dealing is None:
+        tuple_bounds: NDArray[np.int64]
+        if assignment is None:
             order = rng.permutation(len(self.sizes))
-            tuple_cuts = np.linspace(0, len(order), steps + 1).astype(np.int64)
+            tuple_bounds = np.linspace(0, len(order), steps + 1).astype(np.int64)
         else:
-            order, tuple_cuts = deal_tuples(self.sizes, self.counts, steps, dealing.prior, sides, rng)
-        unlabeled = self.tuple_instances + self._unlabeled_order(steps, rng, dealing)
+            order, tuple_bounds = assign_tuples(self.sizes, self.counts, steps, assignment.prior, sides, rng)
+        unlabeled = self.tuple_instances + self._unlabeled_order(steps, rng, assignment)
         sizes, counts = self.sizes[order], self.counts[order]
         flat = _members(self.starts[order], sizes)
-        flat_cuts = np.concatenate([[0], np.cumsum(sizes)])[tuple_cuts]
-        unlabeled_cuts = np.linspace(0, len(unlabeled), steps + 1).astype(np.int64)
-        cuts = list(zip(tuple_cuts.tolist(), flat_cuts.tolist(), unlabeled_cuts.tolist(), strict=True))
+        flat_bounds = np.concatenate([[0], np.cumsum(sizes)])[tuple_bounds]
+        unlabeled_bounds = np.linspace(0, len(unlabeled), steps + 1).astype(np.int64)
+        bounds = list(zip(tuple_bounds.tolist(), flat_bounds.tolist(), unlabeled_bounds.tolist(), strict=True))
         ahead = max(1, GATHER_BYTES * steps // max(1, self.x.nbytes))
         for first in range(skip, steps, ahead):
-            some = cuts[first : first + ahead + 1]
-            index = [part for (_, f0, u0), (_, f1, u1) in pairwise(some) for part in (flat[f0:f1], unlabeled[u0:u1])]
-            chosen = torch.from_numpy(np.concatenate(index))
-            x = self.x.index_select(0, chosen)
-            targets = None if self.targets is None else self.targets.index_select(0, chosen)
+            spans = list(pairwise(bounds[first : first + ahead + 1]))
+            rows = [rows for (_, f0, u0), (_, f1, u1) in spans for rows in (flat[f0:f1], unlabeled[u0:u1])]
+            index = torch.from_numpy(np.concatenate(rows))
+            x = self.x.index_select(0, index)
+            targets = None if self.targets is None else self.targets.index_select(0, index)
             start = 0
-            for (t0, f0, u0), (t1, f1, u1) in pairwise(some):
+            for (t0, f0, u0), (t1, f1, u1) in spans:
                 stop = start + f1 - f0 + u1 - u0
-                own = None if targets is None else targets[start:stop]
-                yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0, u1 - u0, own)
+                batch_targets = None if targets is None else targets[start:stop]
+                yield Batch(x[start:stop], sizes[t0:t1], counts[t0:t1], f1 - f0, u1 - u0, batch_targets)
                 start = stop
 
-    def _unlabeled_order(self, steps: int, rng: np.random.Generator, dealing: Dealing | None) -> NDArray[np.int64]:
-        if dealing is None or self.targets is None:
+    def _unlabeled_order(
+        self, steps: int, rng: np.random.Generator, assignment: BatchAssignment | None
+    ) -> NDArray[np.int64]:
+        if assignment is None or self.targets is None:
             return rng.permutation(len(self.x) - self.tuple_instances)
-        return deal_unlabeled(self.targets[self.tuple_instances :].numpy(), steps, rng)
+        return assign_unlabeled(self.targets[self.tuple_instances :].numpy(), steps, rng)
 
 
 def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -126,8 +128,8 @@ def _members(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.
 
 
 @dataclass
-class Group:
-    """Chunks of tuples and of unlabeled instances, such as are in memory together."""
+class ChunkGroup:
+    """Chunks of tuples and of unlabeled instances that are in memory at the same time."""
 
     tuple_chunks: Sequence[TupleChunk]
     unlabeled_chunks: Sequence[UnlabeledChunk]
@@ -142,7 +144,7 @@ class Group:
 
 
 @dataclass
-class TrainingData(Group):
+class TrainingData(ChunkGroup):
     """All chunks, and how much of them may be in memory."""
 
     mean_size: float
@@ -150,16 +152,16 @@ class TrainingData(Group):
     budget_bytes: int
     batch_size: int
     seed: int
-    part: int = 0
-    dealing: Dealing | None = None
-    _everything: Window | None = None
+    share: int = 0
+    assignment: BatchAssignment | None = None
+    _all_data: MemoryWindow | None = None
 
     @cached_property
     def windows(self) -> int:
         """In how many windows an epoch is visited: 1 when the data fit."""
         total = (self.tuples * self.mean_size + self.unlabeled) * self.instance_bytes
-        wanted = int(np.ceil(total / self.budget_bytes))
-        return max(1, min(wanted, len(self.tuple_chunks), len(self.unlabeled_chunks)))
+        needed = int(np.ceil(total / self.budget_bytes))
+        return max(1, min(needed, len(self.tuple_chunks), len(self.unlabeled_chunks)))
 
     def epoch(self, epoch: int, skip: int = 0) -> tuple[int, Iterator[Batch]]:
         """Number of steps of an epoch, and its batches from step `skip` on."""
@@ -167,11 +169,11 @@ class TrainingData(Group):
         steps = [self._steps(group) for group in groups]
         return sum(steps), self.visit(groups, steps, epoch, skip)
 
-    def groups(self, epoch: int, windows: int) -> list[Group]:
+    def groups(self, epoch: int, windows: int) -> list[ChunkGroup]:
         """The chunks of every window of an epoch."""
-        rng = stream(self.seed, "windows", epoch, *self._own)
+        rng = stream(self.seed, "windows", epoch, *self._share_key)
         return [
-            Group([self.tuple_chunks[i] for i in ts], [self.unlabeled_chunks[i] for i in us])
+            ChunkGroup([self.tuple_chunks[i] for i in ts], [self.unlabeled_chunks[i] for i in us])
             for ts, us in zip(
                 np.array_split(rng.permutation(len(self.tuple_chunks)), windows),
                 np.array_split(rng.permutation(len(self.unlabeled_chunks)), windows),
@@ -180,34 +182,34 @@ class TrainingData(Group):
         ]
 
     @property
-    def _own(self) -> tuple[int, ...]:
-        return (self.part,) if self.part else ()
+    def _share_key(self) -> tuple[int, ...]:
+        return (self.share,) if self.share else ()
 
-    def _steps(self, group: Group) -> int:
-        wanted = int(np.ceil((group.tuples * self.mean_size + group.unlabeled) / self.batch_size))
-        return max(1, min(wanted, group.tuples, group.unlabeled))
+    def _steps(self, group: ChunkGroup) -> int:
+        steps = int(np.ceil((group.tuples * self.mean_size + group.unlabeled) / self.batch_size))
+        return max(1, min(steps, group.tuples, group.unlabeled))
 
-    def visit(self, groups: Sequence[Group], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
-        """The batches of some windows, each cut into so many steps."""
+    def visit(self, groups: Sequence[ChunkGroup], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
+        """The batches of the windows, each cut into so many steps."""
         for number, (group, count) in enumerate(zip(groups, steps, strict=True)):
             if skip < count:
-                rng = stream(self.seed, "batches", epoch, number, *self._own)
-                # Which side a batch takes is the same for all parts, or their union would mix the sides again.
+                rng = stream(self.seed, "batches", epoch, number, *self._share_key)
+                # Which side a batch takes is the same for all shares, or their union would mix the sides again.
                 shared = stream(self.seed, "sides", epoch, number)
-                sides = None if self.dealing is None else self.dealing.sides(count, shared)
-                yield from self._window(group).batches(count, rng, skip, self.dealing, sides)
+                sides = None if self.assignment is None else self.assignment.sides(count, shared)
+                yield from self._window(group).batches(count, rng, skip, self.assignment, sides)
             skip = max(0, skip - count)
 
-    def _window(self, group: Group) -> Window:
+    def _window(self, group: ChunkGroup) -> MemoryWindow:
         if len(group.tuple_chunks) < len(self.tuple_chunks):
             return load_window(group.tuple_chunks, group.unlabeled_chunks)
-        if self._everything is None:
+        if self._all_data is None:
             # In stored order, so that the batches do not depend on how the data are cut into shards.
-            self._everything = load_window(self.tuple_chunks, self.unlabeled_chunks)
-        return self._everything
+            self._all_data = load_window(self.tuple_chunks, self.unlabeled_chunks)
+        return self._all_data
 
 
-def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> Window:
+def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk]) -> MemoryWindow:
     """Load chunks into one tensor."""
     pieces, sizes, counts = [], [], []
     for chunk in tuples:
@@ -221,10 +223,10 @@ def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk
     for index, piece in enumerate(pieces):
         x[start : start + len(piece)] = piece
         start += len(piece)
-        pieces[index] = x[:0]  # what is copied is let go, so that the peak is one window, not two
-    return Window(x, np.concatenate(sizes), np.concatenate(counts), _load_targets([*tuples, *unlabeled]))
+        pieces[index] = x[:0]  # what is copied is freed, so that the peak is one window, not two
+    return MemoryWindow(x, np.concatenate(sizes), np.concatenate(counts), _load_targets([*tuples, *unlabeled]))
 
 
 def _load_targets(chunks: Sequence[TupleChunk | UnlabeledChunk]) -> Tensor | None:
-    given = [chunk.targets() for chunk in chunks if chunk.targets is not None]
-    return torch.from_numpy(np.concatenate(given)) if len(given) == len(chunks) else None
+    targets = [chunk.targets() for chunk in chunks if chunk.targets is not None]
+    return torch.from_numpy(np.concatenate(targets)) if len(targets) == len(chunks) else None

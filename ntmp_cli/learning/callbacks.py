@@ -43,7 +43,7 @@ class Step:
 
 @dataclass
 class EpochEnd:
-    """An epoch after its last step, before it is judged. `fields` go into the history."""
+    """An epoch after its last step, before its held-out risk is computed. `fields` go into the history."""
 
     networks: Networks
     processes: OneProcess
@@ -57,15 +57,15 @@ class EpochEnd:
         return self.score_heldout()
 
     def network_changed(self) -> None:
-        """Score held-out data again when they are asked for next."""
+        """Drop the cached held-out scores: they are of the network as it was."""
         self.__dict__.pop("heldout", None)
 
 
 class Callback:
-    """Base of the objects that a method has the loop call."""
+    """Base of the objects of a method that the loop calls."""
 
     def on_step(self, step: Step) -> None:
-        """Before the forward pass: may change what the network sees and what the loss is told."""
+        """Before the forward pass: may change what the network sees and what the loss gets."""
 
     def on_epoch(self, end: EpochEnd) -> None:
         """After the last step of an epoch: may change the network."""

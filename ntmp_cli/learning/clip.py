@@ -28,12 +28,12 @@ DEFAULT_MODEL = "ViT-B-32"
 RANDOM_WEIGHTS = "random"
 
 _CONFIG_KEYS = ("embed_dim", "vision_cfg", "text_cfg")
-_FILE_HINT = "Pass a file of weights for this model with --clip-weights FILE."
-_DOWNLOAD_HINT = "Download them where there is a network, and pass them with --clip-weights FILE."
+_FILE_HINT = "Set `clip_weights` to a file of weights for this model."
+_DOWNLOAD_HINT = "Download them where there is a network, and set `clip_weights` to the file."
 
 
 class ClipImageEncoder(Encoder):
-    """CLIP's image side behind its own preprocessing: images in [0, 1] of any size to unit vectors."""
+    """CLIP's image side behind its preprocessing: images in [0, 1] of any size to unit vectors."""
 
     mean: Tensor
     std: Tensor
@@ -50,9 +50,9 @@ class ClipImageEncoder(Encoder):
     def forward(self, images: Tensor) -> Tensor:
         require_images("CLIP", tuple(images.shape[1:]), hint="Use another encoder.")
         x = (self._resize(three_channels(images)) - self.mean) / self.std
-        found = self.visual(x)
+        outputs = self.visual(x)
         # CoCa's image side also returns its tokens.
-        embeddings: Tensor = found[0] if isinstance(found, tuple) else found
+        embeddings: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
         return functional.normalize(embeddings, dim=-1)
 
     def _resize(self, images: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def load_clip(model: str, weights: str | None, *, seed: int = 0) -> ClipModel:
     """CLIP with weights. `model` is an architecture of open_clip or a JSON file that describes one.
 
     `weights` is a tag that open_clip knows for the architecture (which downloads them), a file, or
-    `random`: weights drawn with `seed`, which mean nothing and are there to try out the arithmetic.
+    `random`: weights sampled with `seed`, whose scores mean nothing, to try out the pipeline.
     """
     if weights is None:
         raise UsageError(f"CLIP model {model} needs weights, and none were given", hint=_weights_hint(model))
@@ -103,7 +103,7 @@ def load_clip(model: str, weights: str | None, *, seed: int = 0) -> ClipModel:
 
 
 def clip_architecture(model: str, *, seed: int = 0) -> ClipModel:
-    """CLIP with weights drawn with `seed`, for a state dict to be loaded."""
+    """CLIP with weights sampled with `seed`, for a state dict to be loaded."""
     open_clip = _open_clip()
     architecture = _architecture(open_clip, model)
     with _quiet():
@@ -112,7 +112,7 @@ def clip_architecture(model: str, *, seed: int = 0) -> ClipModel:
 
 @dataclass(frozen=True)
 class _Architecture:
-    """What to build: `config` as in open_clip's own files; `builtin` unless it came from a user's file."""
+    """What to build: `config` as in open_clip's files; `builtin` unless it came from a user's file."""
 
     name: str
     config: dict[str, Any]
@@ -121,7 +121,7 @@ class _Architecture:
 
 
 def _open_clip() -> Any:
-    torchvision_module()  # open_clip imports torchvision, which may need our help
+    torchvision_module()  # open_clip imports torchvision, which may need stand-ins
     try:
         return importlib.import_module("open_clip")
     except ImportError as error:
@@ -130,7 +130,7 @@ def _open_clip() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave the word to us: one message where a download fails, and nothing where all is well.
+    """Silence other packages: one message where a download fails, and none otherwise.
 
     open_clip's calls of `logging.info` would install a handler that prints on stderr from then on,
     and the hub's client warns of each of its attempts.
@@ -170,12 +170,12 @@ def _read_architecture(path: Path) -> _Architecture:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror})", hint=hint) from error
     except ValueError as error:
         raise UsageError(f"{path}: not JSON: {error}", hint=hint) from error
-    whole = content if isinstance(content, dict) else {}
-    config = whole.get("model_cfg", whole)
+    description = content if isinstance(content, dict) else {}
+    config = description.get("model_cfg", description)
     missing = [key for key in _CONFIG_KEYS if key not in config]
     if missing:
         raise UsageError(f"{path}: no {' and no '.join(missing)} for a CLIP model", hint=hint)
-    return _Architecture(str(path), config, whole.get("preprocess_cfg", {}), builtin=False)
+    return _Architecture(str(path), config, description.get("preprocess_cfg", {}), builtin=False)
 
 
 def _find_weights(open_clip: Any, architecture: _Architecture, weights: str) -> tuple[Path, dict[str, Any]]:
@@ -192,7 +192,7 @@ def _find_weights(open_clip: Any, architecture: _Architecture, weights: str) -> 
         # The weights would load without complaint, and the embeddings would be a little wrong.
         raise UsageError(
             f"CLIP weights '{weights}' were trained with QuickGELU, which {architecture.name} does not use",
-            hint=f"Use --clip-model {architecture.name}-quickgelu.",
+            hint=f"Set `clip_model` to {architecture.name}-quickgelu.",
         )
     return _download(open_clip, architecture.name, weights, tag), tag
 
@@ -202,7 +202,7 @@ def _download(open_clip: Any, name: str, weights: str, tag: dict[str, Any]) -> P
     try:
         with _quiet():
             return Path(open_clip.download_pretrained(tag))
-    except Exception as error:  # the hub's client, the network and the disk each raise their own
+    except Exception as error:  # the hub's client, the network and the disk raise different errors
         raise ArtifactError(
             f"CLIP weights '{weights}' for {name} could not be downloaded: {_one_line(error)}", hint=_DOWNLOAD_HINT
         ) from error
@@ -218,7 +218,7 @@ def _construct(open_clip: Any, architecture: _Architecture, seed: int) -> Any:
             config = dict(architecture.config)
             kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
             return kind(**config)
-        except Exception as error:  # whatever a wrong number in the description leads to
+        except Exception as error:  # a wrong number in the description can raise anything
             raise UsageError(
                 f"CLIP model {architecture.name} cannot be built: {_one_line(error)}",
                 hint=f"Try an architecture of open_clip, such as {DEFAULT_MODEL}.",
@@ -249,14 +249,14 @@ def _assemble(open_clip: Any, architecture: _Architecture, network: Any, preproc
 
 
 def _tokenizer(open_clip: Any, architecture: _Architecture, network: Any) -> Any:
-    """The tokenizer of the architecture; CLIP's own comes with open_clip and needs no network."""
+    """The tokenizer of the architecture; CLIP's comes with open_clip and needs no network."""
     if architecture.builtin:
         try:
             return open_clip.get_tokenizer(architecture.name)
-        except Exception as error:  # other tokenizers are downloaded, and need packages of their own
+        except Exception as error:  # other tokenizers are downloaded, and need further packages
             raise UsageError(
                 f"the tokenizer of CLIP model {architecture.name} is not available: {_one_line(error)}",
-                hint=f"Use an architecture with CLIP's own tokenizer, such as {DEFAULT_MODEL}.",
+                hint=f"Use an architecture with CLIP's tokenizer, such as {DEFAULT_MODEL}.",
             ) from error
     tokenizer = open_clip.SimpleTokenizer(context_length=network.context_length)
     if network.vocab_size < tokenizer.vocab_size:
@@ -268,11 +268,13 @@ def _tokenizer(open_clip: Any, architecture: _Architecture, network: Any) -> Any
 
 
 def _weights_hint(model: str) -> str:
-    tag = "" if model.endswith(".json") else ", or a tag of open_clip such as laion2b_s34b_b79k, which downloads them"
-    return f"Pass --clip-weights FILE{tag}."
+    tag = (
+        "" if model.endswith(".json") else ", or to a tag of open_clip such as laion2b_s34b_b79k, which downloads them"
+    )
+    return f"Set `clip_weights` to a file{tag}."
 
 
 def _one_line(error: Exception, most: int = 300) -> str:
-    """An error of other people's code, short enough for a message."""
+    """The text of another package's error, short enough for a message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"

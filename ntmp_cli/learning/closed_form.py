@@ -25,16 +25,16 @@ def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTa
     """P(y=1) of every training instance by the closed form: given its tuple's count, or the prior of U."""
     blocks = _blocks(config, source)
     scores = closed_form(config, source).discriminant(blocks).scores
-    inside = [count_posterior(scores(x), CountObservations(n, m)) for x, n, m in blocks.tuples()]
-    outside = [expit(scores(x)) for x in blocks.unlabeled()]
-    return np.concatenate(inside).astype(np.float32), np.concatenate(outside).astype(np.float32)
+    tuple_probs = [count_posterior(scores(x), CountObservations(n, m)) for x, n, m in blocks.tuples()]
+    unlabeled_probs = [expit(scores(x)) for x in blocks.unlabeled()]
+    return np.concatenate(tuple_probs).astype(np.float32), np.concatenate(unlabeled_probs).astype(np.float32)
 
 
 def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
-    """Weights that move U to the prior π that is trained with, where its own prior ρ is not within π ± ε₀; else ones.
+    """Weights that move U to the prior π that is trained with, where the prior ρ of U is not within π ± ε₀; else ones.
 
     U = ρp₊ + (1−ρ)p₋, weighted by q π/ρ + (1−q)(1−π)/(1−ρ), is πp₊ + (1−π)p₋ exactly if q(x) is P(y=1|x) at ρ. Both ρ
-    and q are the closed form's: ρ by the covariance within tuples, which a wrong π does not mislead. Tuple instances
+    and q are the closed form's: ρ by the covariance within tuples, which does not depend on π. Tuple instances
     keep a weight of one.
     """
     task, blocks, prior = source.task, _blocks(config, source), config.known_prior()

@@ -22,12 +22,12 @@ from torch.nn.functional import logsigmoid
 
 from ntmp_cli.counting.observations import CountGroup, CountObservations
 
-# Products of at most this many nats stay above the smallest double (e^-708), with room to spare.
+# Products of at most this many nats stay well above the smallest double (e^-708).
 _SAFE_NATS = 600.0
 
 
 @dataclass(frozen=True)
-class _Group:
+class _TensorGroup:
     """A `CountGroup` as tensors; `members` is None where one group holds all tuples, and all of one length."""
 
     n: int
@@ -35,9 +35,9 @@ class _Group:
     members: Tensor | None
     target: Tensor
 
-    def on(self, device: torch.device) -> _Group:
+    def on(self, device: torch.device) -> _TensorGroup:
         members = None if self.members is None else self.members.to(device)
-        return _Group(self.n, self.which.to(device), members, self.target.to(device))
+        return _TensorGroup(self.n, self.which.to(device), members, self.target.to(device))
 
 
 class CountKernel:
@@ -110,9 +110,9 @@ class CountKernel:
         return log_prob, posterior[:-1]
 
 
-def _tensors(group: CountGroup, *, dense: bool) -> _Group:
+def _tensors(group: CountGroup, *, dense: bool) -> _TensorGroup:
     members = None if dense else torch.from_numpy(group.members)
-    return _Group(len(group.members), torch.from_numpy(group.which), members, torch.from_numpy(group.target))
+    return _TensorGroup(len(group.members), torch.from_numpy(group.which), members, torch.from_numpy(group.target))
 
 
 class _LogProb(torch.autograd.Function):

@@ -39,13 +39,13 @@ Score = Callable[[NDArray[np.generic]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Where networks are trained, and who watches each of them."""
+    """Where networks are trained, and what displays the progress of each."""
 
     device: torch.device
     watching: Watching = lambda epochs: nullcontext()
 
     def network(self, config: TrainConfig, source: TupleSource, data: TrainingData, number: int) -> Score:
-        """The network that these data train; fold `number` has initial weights of its own."""
+        """The network that these data train; fold `number` has other initial weights."""
         with self.watching(config.epochs) as watcher:
             environment = Environment(self.device, watcher=watcher)
             trained = train_scorer(Training(config, source, [data], config.seed + number, environment=environment))
@@ -74,7 +74,9 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
             100 * repeated,
         )
-    return [_score_fold(fold, fitted(rest, at), config.count_noise) for at, fold, rest in _each_with_others(folds)]
+    return [
+        _score_fold(fold, fitted(rest, number), config.count_noise) for number, fold, rest in _with_other_folds(folds)
+    ]
 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
@@ -83,7 +85,7 @@ def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, h
     shift = rate_shift(config.known_prior(), source.task.rate)
     noise: float = getattr(config.settings, "count_noise", 0.0)
     scored = []
-    for number, fold, rest in _each_with_others(shares):
+    for number, fold, rest in _with_other_folds(shares):
         scores = _score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
     return scored
@@ -102,9 +104,9 @@ def score_model(config: EstimatePriorConfig, task: Task) -> TrainConfig:
 
 
 def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
-    """The count likelihood alone, its scores left at the tuples' own rate, so that no prior is needed."""
+    """The count likelihood alone, its scores left at the tuples' rate, so that no prior is needed."""
     fixed = {
-        # `count` orients by the counts; of tuples that are all half positive they tell nothing.
+        # `count` orients by the counts; the counts of tuples that are all half positive do not.
         "method": "count-plain" if task.symmetric else "count",
         "warmup": "none",
         "self_training": 0.0,
@@ -117,8 +119,8 @@ def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
 
 def repeated_share(folds: Sequence[TrainingData]) -> float:
     """Share of the distinct tuple instances that occur in more than one fold, by 64-bit sums of their bytes."""
-    seen = [np.unique(np.concatenate([_digests(chunk.load()[0]) for chunk in fold.tuple_chunks])) for fold in folds]
-    _, uses = np.unique(np.concatenate(seen), return_counts=True)
+    digests = [np.unique(np.concatenate([_digests(chunk.load()[0]) for chunk in fold.tuple_chunks])) for fold in folds]
+    _, uses = np.unique(np.concatenate(digests), return_counts=True)
     return float((uses > 1).mean())
 
 
@@ -134,9 +136,9 @@ def _batch_size(config: TrainConfig) -> int:
     return kind.batch if issubclass(kind, GradientMethod) else 1024
 
 
-def _each_with_others(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:
+def _with_other_folds(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:
     """(number, fold, union of the other folds)."""
-    return [(at, fold, _union([other for other in folds if other is not fold])) for at, fold in enumerate(folds)]
+    return [(i, fold, _union([other for other in folds if other is not fold])) for i, fold in enumerate(folds)]
 
 
 def _union(folds: Sequence[TrainingData]) -> TrainingData:
@@ -144,8 +146,8 @@ def _union(folds: Sequence[TrainingData]) -> TrainingData:
         folds[0],
         tuple_chunks=[chunk for fold in folds for chunk in fold.tuple_chunks],
         unlabeled_chunks=[chunk for fold in folds for chunk in fold.unlabeled_chunks],
-        part=0,
-        _everything=None,
+        share=0,
+        _all_data=None,
     )
 
 
@@ -162,7 +164,7 @@ def _closed_form(source: TupleSource, data: TrainingData) -> Score:
         discriminant = fit(moments, usable_rate(source.task.rate))
     except (ZeroDivisionError, ValueError) as error:
         raise NotIdentifiableError(
-            f"no class means can be told from these tuples: {error}",
+            f"these tuples do not identify the class means: {error}",
             hint="Use tuples with more than one member, or of several rates.",
         ) from None
     return lambda raw: discriminant.scores(scorer.inputs(torch.from_numpy(raw)).flatten(1).numpy())
@@ -187,9 +189,11 @@ def _with_targets(data: TrainingData, score: Score) -> TrainingData:
 
 
 def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise: float) -> ScoredTuples:
-    """Held-out tuples and all of U, of which no model is told anything but the means that BatchNorm takes."""
+    """Held-out tuples and all of U, of which no model has seen anything but BatchNorm's means."""
     unlabeled = [score(chunk.load()) for chunk in data.unlabeled_chunks] + [score(heldout.unlabeled)]
-    return ScoredTuples(_joined([score(heldout.tuples)]), heldout.sizes, heldout.counts, _joined(unlabeled), noise)
+    return ScoredTuples(
+        _concatenated([score(heldout.tuples)]), heldout.sizes, heldout.counts, _concatenated(unlabeled), noise
+    )
 
 
 def _score_fold(fold: TrainingData, score: Score, noise: float) -> ScoredTuples:
@@ -200,8 +204,10 @@ def _score_fold(fold: TrainingData, score: Score, noise: float) -> ScoredTuples:
         sizes.append(n)
         counts.append(m)
     unlabeled = [score(chunk.load()) for chunk in fold.unlabeled_chunks]
-    return ScoredTuples(_joined(scores), np.concatenate(sizes), np.concatenate(counts), _joined(unlabeled), noise)
+    return ScoredTuples(
+        _concatenated(scores), np.concatenate(sizes), np.concatenate(counts), _concatenated(unlabeled), noise
+    )
 
 
-def _joined(scores: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+def _concatenated(scores: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     return np.concatenate(scores).astype(np.float64)

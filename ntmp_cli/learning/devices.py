@@ -9,7 +9,7 @@ from ntmp_cli.ranks import local_rank
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes an accelerator where there is one; of several processes each its own GPU."""
+    """`auto` takes an accelerator where there is one; every process takes the GPU of its local rank."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -18,5 +18,5 @@ def choose_device(name: str) -> torch.device:
     # A wrong name is a RuntimeError; a torch built without this device raises any of the three.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
-        raise UsageError(f"--device {name}: not usable here ({reason})", hint="Use --device auto or cpu.") from None
+        raise UsageError(f"device {name}: not usable here ({reason})", hint="Use the device auto or cpu.") from None
     return device

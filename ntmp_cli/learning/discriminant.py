@@ -1,12 +1,12 @@
-"""The closed-form linear classifier from tuple counts (SPEC section 4b), in one pass over the data.
+"""The closed-form linear classifier from tuple counts, in one pass over the data.
 
 With δ = μ₊ − μ₋, two orders of moments identify the classes without any training:
 
 - first: group means are a line in the positive rate, μ_g = μ₋ + θ_g δ, whose slope is δ;
 - second: two members of a tuple have E[(h_i−μ)(h_j−μ)ᵀ] = −c δδᵀ with c = α(1−α)/(n−1), which gives ±δ.
 
-`Moments` gathers sums and outer products; `fit` whitens them by their principal components, combines the two orders by
-their variances and returns the linear discriminant at the deployment prior.
+`Moments` accumulates sums and outer products; `fit` whitens them by their principal components, combines the two orders
+by their variances and returns the linear discriminant at the deployment prior.
 
 Why one matrix serves all strata: the second-order estimate of least variance weights a stratum's products by c, and c
 follows from (n, m) alone. So Σ c_t s_t s_tᵀ − Σ c_i h_i h_iᵀ, with s_t a tuple's sum, can be summed over strata while
@@ -42,7 +42,7 @@ BLOCK_ROWS = 8192
 SMALLEST_COMPONENT = 1e-6
 # However few the data, this many components are tried.
 FEWEST_COMPONENTS = 5
-# The variance within classes along the discriminant is at least this share of the whole.
+# The variance within classes along the discriminant is at least this share of the total.
 LEAST_WITHIN = 0.01
 # However noisy, the separation is not shrunk to less than this share: the ranking must survive.
 LEAST_SHRINKAGE = 0.1
@@ -52,11 +52,11 @@ ORIENTED_Z = 3.0
 Source = Literal["first order", "likelihood"]
 
 
-# --- gathering ----------------------------------------------------------------------------------
+# --- moments ----------------------------------------------------------------------------------
 
 
 @dataclass
-class _Group:
+class _GroupSums:
     """A sample with one positive rate; `total` is the sum of its instances, relative to the shift."""
 
     total: Floats
@@ -76,15 +76,15 @@ class Moments:
         self.sketch = _sketch(features) if features > MOST_FEATURES else None
         k = features if self.sketch is None else SKETCH
         self.shift: Features | None = None
-        self.strata: dict[tuple[int, int], _Group] = {}
-        self.unlabeled = _Group(np.zeros(k))
+        self.strata: dict[tuple[int, int], _GroupSums] = {}
+        self.unlabeled = _GroupSums(np.zeros(k))
         # Σ h hᵀ over all instances, Σ c h hᵀ over those of tuples, Σ c s sᵀ over tuple sums.
         self.squares = np.zeros((k, k))
-        self.own = np.zeros((k, k))
+        self.within = np.zeros((k, k))
         self.between = np.zeros((k, k))
 
     def add_tuples(self, x: Features, sizes: Integers, counts: Integers) -> None:
-        """Add some tuples: their instances in a row, (N, k), and each one's size and recorded count."""
+        """Add tuples: their instances in a row, (N, k), and their sizes and recorded counts."""
         sizes, counts = np.asarray(sizes, dtype=np.int64), np.asarray(counts, dtype=np.int64)
         self._check(x, int(sizes.sum()))
         if len(sizes) != len(counts) or (sizes < 1).any() or (counts < 0).any() or (counts > sizes).any():
@@ -99,7 +99,7 @@ class Moments:
             first = last
 
     def add_unlabeled(self, x: Features) -> None:
-        """Add some unlabeled instances, (N, k)."""
+        """Add unlabeled instances, (N, k)."""
         self._check(x, len(x))
         for start in range(0, len(x), BLOCK_ROWS):
             h = self._near(x[start : start + BLOCK_ROWS])
@@ -113,16 +113,16 @@ class Moments:
         squares = _gram(h)
         self.squares += squares
         if (c == c[0]).all():  # the common case, in which no second product of all instances is needed
-            self.own += c[0] * squares
+            self.within += c[0] * squares
             self.between += c[0] * _gram(sums)
         else:
             roots = np.sqrt(c).astype(np.float32)[:, None]
-            self.own += _gram(h * np.repeat(roots, sizes, axis=0))
+            self.within += _gram(h * np.repeat(roots, sizes, axis=0))
             self.between += _gram(sums * roots)
         kinds, kind = np.unique(np.stack([sizes, counts], axis=1), axis=0, return_inverse=True)
         for number, (n, m) in enumerate(kinds.tolist()):
             at = kind.reshape(-1) == number
-            group = self.strata.setdefault((n, m), _Group(np.zeros(h.shape[1])))
+            group = self.strata.setdefault((n, m), _GroupSums(np.zeros(h.shape[1])))
             group.total += sums[at].sum(axis=0, dtype=np.float64)
             group.tuples += int(at.sum())
             group.instances += n * int(at.sum())
@@ -141,7 +141,7 @@ class Moments:
 
 
 def pair_weight(sizes: Integers, counts: Integers) -> Floats:
-    """c = α(1−α)/(n−1): minus the covariance of two members of a tuple, in units of δδᵀ (SPEC section 4b)."""
+    """c = α(1−α)/(n−1): minus the covariance of two members of a tuple, in units of δδᵀ."""
     alpha = counts / sizes
     return np.asarray(alpha * (1 - alpha) / np.maximum(sizes - 1, 1), dtype=np.float64)
 
@@ -157,10 +157,10 @@ def _sketch(features: int) -> Any:
     Random signs preserve covariances as Gaussian entries do, and cost four additions per feature, not SKETCH.
     """
     rng = np.random.default_rng(features)
-    each = 4
-    columns = rng.integers(SKETCH, size=(features, each))
-    signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(features, each)) / np.float32(sqrt(each))
-    rows = np.repeat(np.arange(features), each)
+    copies = 4  # sums that a feature enters
+    columns = rng.integers(SKETCH, size=(features, copies))
+    signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(features, copies)) / np.float32(sqrt(copies))
+    rows = np.repeat(np.arange(features), copies)
     return csr_array((signs.reshape(-1), (rows, columns.reshape(-1))), shape=(features, SKETCH))
 
 
@@ -169,20 +169,20 @@ def _sketch(features: int) -> Any:
 
 @dataclass(frozen=True)
 class Discriminant:
-    """A linear classifier, x·weight + bias = log-odds of the positive class at `prior`, and how it was found."""
+    """A linear classifier, x·weight + bias = log-odds of the positive class at `prior`, and how it was fitted."""
 
     weight: Floats
     bias: float
     prior: float
     tuple_rate: float  # share of positives among tuple instances
-    level: float  # score of the mean of all data; exchanging the classes turns the scores round this point
+    level: float  # score of the mean of all data; exchanging the classes mirrors the scores at this point
     separation: float  # Mahalanobis distance of the class means, |Σ^(−½) δ|
     components: int
     first_order_weight: float  # precision of δ across its direction from each order; 0 where an order is absent
     second_order_weight: float
     first_order_z: float  # evidence of the first order for this side and against the mirrored one
     oriented_by: Source | None
-    prior_estimate: float | None  # π from tuples' second moments and the mean of U alone (SPEC section 5)
+    prior_estimate: float | None  # π from tuples' second moments and the mean of U alone
 
     @property
     def oriented(self) -> bool:
@@ -196,7 +196,7 @@ class Discriminant:
     def flipped(self) -> Discriminant:
         """The other side, −δ: the classes exchanged, at the same prior and the same rates of the groups.
 
-        Group means stay where they are, so μ₋ = μ − θδ moves as δ changes its sign: scores turn round `level`.
+        Group means stay where they are, so μ₋ = μ − θδ moves as δ changes its sign: scores are mirrored at `level`.
         """
         estimate = self.prior_estimate
         if estimate is not None:
@@ -210,7 +210,7 @@ class Discriminant:
         )
 
     def decided(self, *, mirrored: bool) -> Discriminant:
-        """The side that the likelihood of the counts chose, by the sign test of SPEC section 5."""
+        """The side that the likelihood of the counts chose, by the sign test."""
         return replace(self.flipped() if mirrored else self, oriented_by="likelihood")
 
 
@@ -239,7 +239,7 @@ class Whitened:
 
 
 def fit(moments: Moments, prior: float, components: int = 100) -> Discriminant:
-    """The linear discriminant at `prior`, which is also the positive rate of the unlabeled data (SPEC section 4b).
+    """The linear discriminant at `prior`, which is also the positive rate of the unlabeled data.
 
     At most `components` leading principal components are kept, fewer where the data are few.
     Raises ValueError where the data identify nothing.
@@ -307,7 +307,7 @@ def whiten(moments: Moments, prior: float, components: int) -> Whitened:
     basis = _principal(covariance, min(components, _affordable(sizes, rates, information)))
     # Σ_t (s_t−s̄)(s_t−s̄)ᵀ − Σ_i (h_i−μ)(h_i−μ)ᵀ = Σ s sᵀ − Σ h hᵀ − (1 − 1/n) (Σh)(Σh)ᵀ/T
     sums = totals[: len(tuples)] @ basis
-    products = basis.T @ (moments.between - moments.own) @ basis
+    products = basis.T @ (moments.between - moments.within) @ basis
     products -= sums.T @ (sums * (c * (1 - 1 / n) / tuples)[:, None])
     origin = totals.sum(axis=0) / sizes.sum()
     return Whitened(
@@ -325,7 +325,7 @@ def whiten(moments: Moments, prior: float, components: int) -> Whitened:
 def _affordable(sizes: Floats, rates: Floats, information: float) -> int:
     """How many components the data can tell from noise.
 
-    r directions with errors of variance v drown a δ of unit length once r·v > 1; half of that is allowed. Measured on
+    r directions with errors of variance v exceed a δ of unit length once r·v > 1; half of that is allowed. Measured on
     (3,1) MNIST and FashionMNIST: best are 5 to 20 components for 100 tuples, 20 to 50 for 300, 50 for 1,000, 100 from
     3,000 on.
     """
@@ -333,7 +333,7 @@ def _affordable(sizes: Floats, rates: Floats, information: float) -> int:
 
 
 def _slope(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
-    """w⁺ − w⁻, which give δ from the group means, and the variance Σ(w⁺−w⁻)²/N of that (SPEC section 2)."""
+    """w⁺ − w⁻, which give δ from the group means, and the variance Σ(w⁺−w⁻)²/N of that."""
     try:
         plus, minus = class_weights(sizes, rates)
     except ZeroDivisionError:
@@ -349,11 +349,11 @@ def first_order(white: Whitened) -> tuple[Floats, float]:
 
 
 def second_order(white: Whitened) -> tuple[Floats, float]:
-    """M, an unbiased estimate of δδᵀ, and V with −log likelihood ‖M − δδᵀ‖²_F / 2V (SPEC section 4b).
+    """M, an unbiased estimate of δδᵀ, and V with −log likelihood ‖M − δδᵀ‖²_F / 2V.
 
-    M = −Σ pairs_g c_g C_g / Σ pairs_g c_g². Centring a stratum by its own mean takes (n−1)/n Var(s) from its products,
+    M = −Σ pairs_g c_g C_g / Σ pairs_g c_g². Centring a stratum by its mean takes (n−1)/n Var(s) from its products,
     and a tuple's sum has Var(s) = nΣ, as the number of its positives is fixed; with Σ = I − τδδᵀ that is undone here.
-    Without it every stratum would add its variance, and many small strata would bury δ.
+    Without it every stratum would add its variance, and many small strata would dominate δ.
 
     Off the diagonal the two orders of a pair are different products, so the sum over ordered pairs has variance 1 per
     pair; on it they are the same product twice, variance 2 per pair. ‖·‖_F counts an element off the diagonal twice,
@@ -392,8 +392,8 @@ def combine(first: Floats, first_variance: float, second: Floats, second_varianc
 def _distance(white: Whitened, length: float, noise: float) -> tuple[float, float]:
     """Distance of the true class means along an estimated δ, and the variance within classes there.
 
-    The error of δ̂ makes it longer, by r−1 directions' worth, and turns it away from δ: along δ̂ the true means
-    differ by E[δ·δ̂]/|δ̂| = |δ̂| − (r−1)v/|δ̂|. Taking |δ̂| instead would make the scores overconfident.
+    The error of δ̂ makes it longer, by the variance of r−1 directions, and rotates it away from δ: along δ̂ the true
+    means differ by E[δ·δ̂]/|δ̂| = |δ̂| − (r−1)v/|δ̂|. Taking |δ̂| instead would make the scores overconfident.
     """
     distance = max(length - noise, LEAST_SHRINKAGE * length)
     farthest = sqrt((1 - LEAST_WITHIN) / white.mixing) if white.mixing > 0 else inf
@@ -404,7 +404,7 @@ def _distance(white: Whitened, length: float, noise: float) -> tuple[float, floa
 def _prior_estimate(
     white: Whitened, second: Floats, second_variance: float, delta: Floats, unlabeled: int
 ) -> float | None:
-    """π = (μ_U − μ₋)·w / δ·w with δ and μ₋ of the tuples' second order alone (SPEC section 5, moments)."""
+    """π = (μ_U − μ₋)·w / δ·w with δ and μ₋ of the tuples' second order alone (the moment estimator)."""
     if not unlabeled or not isfinite(second_variance):
         return None
     value, vectors = eigh(second, subset_by_index=[len(second) - 1] * 2)
@@ -418,7 +418,7 @@ def _prior_estimate(
     return float(tuples @ white.rates[:-1] + (at[last] - tuples @ at[:-1]) / distance)
 
 
-def _groups(moments: Moments, prior: float) -> Iterator[tuple[_Group, float]]:
+def _groups(moments: Moments, prior: float) -> Iterator[tuple[_GroupSums, float]]:
     """Strata and their rates, U last."""
     for (n, m), group in moments.strata.items():
         yield group, m / n
@@ -435,8 +435,8 @@ def _principal(covariance: Floats, components: int) -> Floats:
     """Leading eigenvectors, scaled so that the data have unit variance along them; constant features have none."""
     k = len(covariance)
     covariance = (covariance + covariance.T) / 2
-    wanted = min(components, k)
-    values, vectors = eigh(covariance, subset_by_index=[k - wanted, k - 1])
+    number = min(components, k)
+    values, vectors = eigh(covariance, subset_by_index=[k - number, k - 1])
     kept = values > SMALLEST_COMPONENT * max(values.max(), 0.0)
     if not kept.any():
         raise ValueError("all instances are the same")

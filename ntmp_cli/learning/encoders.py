@@ -1,7 +1,7 @@
 """Frozen encoders: maps from instances in [0, 1] to features that are never trained.
 
 An encoder is named by a word of the registry (`pixels`, `random`, `pca`), by `torchvision:NAME`, or by
-`clip`. Whatever an encoder learned or drew lies in its state dict, normalisation included, so that
+`clip`. What an encoder fitted or sampled lies in its state dict, normalisation included, so that
 building it again with `dim` and loading the state needs neither the instances nor the weights file.
 """
 
@@ -43,13 +43,16 @@ class Encoder(nn.Module):
         return super().train(False)
 
     def freeze(self) -> Self:
-        """Last step of every constructor: no gradients, evaluation mode in all parts."""
+        """Last step of every constructor: no gradients, evaluation mode in all modules."""
         return self.requires_grad_(False).eval()
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a builder may need. A `dim` without instances or weights asks for an encoder to be restored."""
+class EncoderRequest:
+    """What a builder may need: `pieces` yields the instances that `pca` is fitted on.
+
+    A `dim` without instances or weights stands for an encoder to be restored by `load_state_dict`.
+    """
 
     shape: tuple[int, ...]
     seed: int
@@ -59,7 +62,7 @@ class Request:
     dim: int | None = None
 
 
-Builder = Callable[[Request], Encoder]
+Builder = Callable[[EncoderRequest], Encoder]
 
 encoders: Registry[Builder, Facts] = REGISTRIES["encoders"]
 
@@ -82,7 +85,7 @@ def get_encoder(spec: str) -> Builder:
         )
     builder = encoders.get(spec)
 
-    def build(request: Request) -> Encoder:
+    def build(request: EncoderRequest) -> Encoder:
         if request.weights is not None:
             raise UsageError(
                 f"encoder {spec} takes no weights, but got '{request.weights}'",
@@ -93,47 +96,34 @@ def get_encoder(spec: str) -> Builder:
     return build
 
 
-def build_encoder(
-    spec: str,
-    shape: tuple[int, ...],
-    *,
-    seed: int,
-    weights: str | None = None,
-    pieces: Pieces | None = None,
-    clip_model: str | None = None,
-    dim: int | None = None,
-) -> Encoder:
-    """The encoder named `spec`; the global random state is left as it was.
-
-    `pieces` yields the instances that `pca` is fitted on, piece by piece. To restore an encoder, pass
-    the `dim` that it had and call `load_state_dict`.
-    """
+def build_encoder(spec: str, request: EncoderRequest) -> Encoder:
+    """The encoder named `spec`; the global random state is left as it was."""
     builder = get_encoder(spec)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return builder(Request(tuple(shape), seed, weights, pieces, clip_model, dim))
+        torch.manual_seed(request.seed)
+        return builder(request)
 
 
 @encoders.register("pixels")
-def pixels(request: Request) -> Encoder:
+def pixels(request: EncoderRequest) -> Encoder:
     """The values of the instance itself, flattened."""
     return Pixels(request.shape)
 
 
 @encoders.register("random")
-def random(request: Request) -> Encoder:
+def random(request: EncoderRequest) -> Encoder:
     """512 random projections of the flattened instance, then ReLU."""
     return RandomProjection(request.shape, request.seed)
 
 
 @encoders.register("pca")
-def pca(request: Request) -> Encoder:
+def pca(request: EncoderRequest) -> Encoder:
     """The first 100 principal components of the instances."""
     size = prod(request.shape)
     if size > PCA_LIMIT:
         raise UsageError(
             f"encoder pca takes up to {PCA_LIMIT} values, but an instance of shape {request.shape} has {size}",
-            hint="Make the images smaller with `ntmp make-tuples --resize 32`, or use another encoder.",
+            hint="Resize the images to 32 pixels a side, or use another encoder.",
         )
     if request.pieces is not None:
         return PrincipalComponents(*principal_components(request.pieces(), size))
@@ -148,10 +138,10 @@ def _torchvision(name: str) -> Builder:
     return lambda request: torchvision_features(name, request.shape, request.weights)
 
 
-def _clip(request: Request) -> Encoder:
+def _clip(request: EncoderRequest) -> Encoder:
     from ntmp_cli.learning.clip import DEFAULT_MODEL, clip_architecture, load_clip
 
-    require_images(CLIP, request.shape, hint="Use --encoder pixels.")
+    require_images(CLIP, request.shape, hint="Use the encoder pixels.")
     model = request.clip_model or DEFAULT_MODEL
     if request.weights is None and request.dim is not None:
         return clip_architecture(model, seed=request.seed).image_encoder
@@ -177,7 +167,7 @@ class RandomProjection(Encoder):
     def __init__(self, shape: tuple[int, ...], seed: int) -> None:
         super().__init__(RANDOM_DIM)
         size = prod(shape)
-        # A generator of its own, so that the matrix depends on nothing but the seed.
+        # A separate generator, so that the matrix depends on nothing but the seed.
         gaussian = torch.randn(size, RANDOM_DIM, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("projection", gaussian / sqrt(size))
         self.freeze()
@@ -190,7 +180,7 @@ class PrincipalComponents(Encoder):
     """(x − mean)V / σ₁: centred projections, all divided by the spread σ₁ of the first component.
 
     One common scale makes the values O(1). It is not whitening, which would blow up the last components, mostly
-    noise, to the size of the first; `--normalize none` keeps it so, the default standardises every component.
+    noise, to the size of the first; `normalize: none` keeps it so, the default standardises every component.
     """
 
     mean: Tensor
@@ -210,7 +200,7 @@ def principal_components(pieces: Iterator[Tensor], size: int) -> tuple[Tensor, T
     """(mean, V/σ₁) in one pass: the eigenvectors of the covariance, largest first, at most 100.
 
     The sums are float64. Each component's sign is chosen so that its largest absolute loading is
-    positive; eigenvectors have no sign of their own, and equal input should give equal bytes.
+    positive; eigenvectors have no natural sign, and equal input should give equal bytes.
     """
     count, total, moment = 0, torch.zeros(size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
     for piece in pieces:
@@ -219,7 +209,7 @@ def principal_components(pieces: Iterator[Tensor], size: int) -> tuple[Tensor, T
         total += x.sum(dim=0)
         moment.addmm_(x.T, x)
     if count == 0:
-        raise DataError("encoder pca has no instances to be fitted on", hint="Use --encoder pixels or random.")
+        raise DataError("encoder pca has no instances to be fitted on", hint="Use the encoder pixels or random.")
     mean = (total / count).numpy()
     second = (moment / count).numpy()
     covariance = second - np.outer(mean, mean)
@@ -229,7 +219,9 @@ def principal_components(pieces: Iterator[Tensor], size: int) -> tuple[Tensor, T
     # What lies below the rounding of the subtraction above is not variance.
     rank = min(int((values > np.trace(second) * size * np.finfo(np.float64).eps).sum()), count - 1)
     if rank == 0:
-        raise DataError("encoder pca cannot be fitted: all instances are equal", hint="Use --encoder pixels or random.")
+        raise DataError(
+            "encoder pca cannot be fitted: all instances are equal", hint="Use the encoder pixels or random."
+        )
     vectors = vectors[:, :rank]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(rank)])
     scaled = np.ascontiguousarray(vectors * signs / np.sqrt(values[0]))

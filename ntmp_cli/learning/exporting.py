@@ -81,7 +81,7 @@ def onnx(module: nn.Module, rows: Tensor) -> bytes:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     out = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter's own internals
+        warnings.simplefilter("ignore")  # of the exporter's internals
         program: Any = torch.onnx.export(
             module,
             (rows,),

@@ -1,4 +1,4 @@
-"""The algebra of groups with known positive rates (SPEC section 2), in plain numpy.
+"""The algebra of groups with known positive rates, in plain NumPy.
 
 A group is a tuple stratum (rate θ = m/n) or the unlabeled pool (θ = π). Class means are linear in
 group means; these are the weights of least variance, and how well conditioned they are.
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 # Rates whose mean square deviation is below this are equal but for rounding.
 SAME_RATE = 1e-24
-# A gap √D/S₀ below this is none: nothing that a training could find out is behind it.
+# A gap √D/S₀ below this counts as zero: the risk is not identifiable.
 NO_GAP = 1e-9
 
 # Rates are kept this far from 0 and 1, where their logit would be infinite.
@@ -28,7 +28,7 @@ def usable_rate(rate: float) -> float:
 
 
 def rate_shift(prior: float, rate: float) -> float:
-    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by (SPEC section 4)."""
+    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by."""
     at = usable_rate(rate)
     return log(prior / (1 - prior)) - log(at / (1 - at))
 
@@ -56,7 +56,7 @@ def class_weights(sizes: ArrayLike, rates: ArrayLike) -> tuple[Floats, Floats]:
     """(w⁺, w⁻) with Ê₊[h] = Σ w⁺_g Ê_g[h] and Ê₋[h] = Σ w⁻_g Ê_g[h], of least variance Σ w²/N.
 
     Group means are a line in θ, E₋ + θ(E₊ − E₋): the weights are those of least squares at θ = 1 and θ = 0,
-    N[1/S₀ + (1−θ̄)(θ−θ̄)/V] and N[1/S₀ − θ̄(θ−θ̄)/V], which is SPEC section 2 without its cancellation.
+    N[1/S₀ + (1−θ̄)(θ−θ̄)/V] and N[1/S₀ − θ̄(θ−θ̄)/V], the paper's weights without their cancellation.
     Raises ZeroDivisionError when all rates are equal (D = 0): nothing is identified then.
     """
     n, theta = np.asarray(sizes, dtype=np.float64), np.asarray(rates, dtype=np.float64)

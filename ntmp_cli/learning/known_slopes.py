@@ -16,8 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 def with_slope(scores: Tensor, value: Tensor, slope: Tensor) -> Tensor:
     """`value` as a function of the scores that has this slope."""
-    found: Tensor = _KnownSlope.apply(scores, value, slope)  # type: ignore[no-untyped-call]
-    return found
+    loss: Tensor = _KnownSlope.apply(scores, value, slope)  # type: ignore[no-untyped-call]
+    return loss
 
 
 class _KnownSlope(torch.autograd.Function):

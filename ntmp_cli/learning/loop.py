@@ -22,8 +22,8 @@ from ntmp_cli.learning.averaging import WeightAverage
 from ntmp_cli.learning.callbacks import EpochEnd, Networks, Step
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores
 from ntmp_cli.learning.models import Scorer, predict
-from ntmp_cli.learning.parts import PartedData
 from ntmp_cli.learning.processes import OneProcess
+from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.learning.resuming import require_fitting
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData
@@ -68,7 +68,7 @@ class EpochRecord:
 
 
 class Watcher(Protocol):
-    """Is told how the training proceeds."""
+    """Receives the progress of a training, for display."""
 
     def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None: ...
 
@@ -77,7 +77,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a training runs and who watches it; nothing here changes what is learned."""
+    """Where a training runs and what displays its progress; nothing here changes what is learned."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
@@ -93,7 +93,7 @@ class Job:
     config: TrainConfig
     method: GradientMethod
     model: Scorer
-    data: PartedData
+    data: RankShares
     heldout: HeldoutData | None = None
     test: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))
     # Data that decide the orientation: held-out data, or training data if there are none; None on other ranks.
@@ -102,8 +102,8 @@ class Job:
 
 
 @dataclass
-class Outcome:
-    """What is left when the records are used up."""
+class TrainingResult:
+    """What a training leaves: its records, and the weights of the selected epoch."""
 
     records: list[EpochRecord] = field(default_factory=list)
     selected_epoch: int = 0
@@ -112,8 +112,8 @@ class Outcome:
 
 
 @dataclass
-class _Progress:
-    """Where training stands: the next epoch and step, and what the unfinished epoch has gathered so far."""
+class _Position:
+    """Where training stands: the next epoch and step, and what the unfinished epoch has recorded so far."""
 
     epoch: int = 1
     step: int = 0
@@ -121,28 +121,28 @@ class _Progress:
     telemetry: list[Tensor] = field(default_factory=list)
 
 
-def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
+def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
     """Train, yielding one record per epoch; `outcome` collects them and the weights to keep."""
     config, method, env = job.config, job.method, job.environment
     model = job.model.to(env.device)
     networks = Networks(model, WeightAverage(model, config.ema), make_optimizer(model, config))
-    at = _restore(job, networks, outcome)
+    position = _restore(job, networks, outcome)
     processes, callbacks = env.processes, method.callbacks()
     forward = processes.forward(model)
     yield from outcome.records
 
-    for epoch in range(at.epoch, config.epochs + 1):
+    for epoch in range(position.epoch, config.epochs + 1):
         started, seen = time.perf_counter(), 0
-        steps, batches = job.data.epoch(epoch, at.step)
+        steps, batches = job.data.epoch(epoch, position.step)
         model.train()
-        for number, batch in enumerate(batches, start=at.step):
-            composition, stop = processes.whole(batch, env.stop())
+        for number, batch in enumerate(batches, start=position.step):
+            composition, stop = processes.all_gather_batch(batch, env.stop())
             if stop:
-                at.epoch, at.step = epoch, number
-                env.checkpoints.save(_state(networks, outcome, at))
+                position.epoch, position.step = epoch, number
+                env.checkpoints.save(_state(networks, outcome, position))
                 raise InterruptedRunError(
                     f"interrupted in epoch {epoch} of {config.epochs}, step {number} of {steps}; the state is saved",
-                    hint="Repeat the command to go on from here; `ntmp train` needs --resume for that.",
+                    hint="Repeat it to go on from there; a single training needs the setting `resume`.",
                 )
             progress = (epoch - 1 + number / steps) / config.epochs
             prepared = method.prepare(composition, progress)
@@ -158,7 +158,7 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
                 for callback in callbacks:
                     callback.on_step(step)
                 scores = forward(step.x).float()
-            loss, telemetry = method.loss(processes.gather(scores), step.prepared)
+            loss, telemetry = method.loss(processes.all_gather(scores), step.prepared)
             networks.optimizer.zero_grad(set_to_none=True)
             # DDP averages gradients over ranks, but each rank has only its share of their sum.
             (loss * processes.size if processes.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
@@ -166,25 +166,25 @@ def train_epochs(job: Job, outcome: Outcome) -> Iterator[EpochRecord]:
                 nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
             networks.optimizer.step()
             networks.average.update()
-            at.losses.append(loss.detach())
-            at.telemetry.append(telemetry)
+            position.losses.append(loss.detach())
+            position.telemetry.append(telemetry)
             seen += composition.tuple_instances + composition.unlabeled
             if env.watcher:
-                env.watcher.step(epoch, number + 1, steps, at.losses[-1])
+                env.watcher.step(epoch, number + 1, steps, position.losses[-1])
         seconds = time.perf_counter() - started
 
-        end = _epoch_end(job, networks, _epoch_fields(job, epoch, steps, at))
+        end = _epoch_end(job, networks, _epoch_fields(job, epoch, steps, position))
         for callback in callbacks:
             callback.on_epoch(end)
-        risk = processes.agree(None if end.heldout is None else method.heldout_risk(end.heldout))
+        risk = processes.broadcast(None if end.heldout is None else method.heldout_risk(end.heldout))
         end.fields["heldout_risk"] = None if risk is None else risk.value
         _require_finite(model, end.fields["heldout_risk"], epoch)
         record = EpochRecord(epoch, end.fields, _trace(networks.average.model, job, epoch), seconds, seen)
         outcome.records.append(record)
         _select(outcome, record, risk, networks.average.model, config)
-        at = _Progress(epoch + 1)
+        position = _Position(epoch + 1)
         if env.checkpoints.due() and epoch < config.epochs:
-            env.checkpoints.save(_state(networks, outcome, at))
+            env.checkpoints.save(_state(networks, outcome, position))
         yield record
 
 
@@ -195,7 +195,7 @@ def _on_device(x: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def _seeded_dropout(model: nn.Module, *purpose: int) -> Iterator[None]:
-    """Dropout and its like draw from the seed and the step, so that a run can be repeated and resumed."""
+    """Dropout is sampled from the seed and the step, so that a run can be repeated and resumed."""
     if not any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules()):
         yield
         return
@@ -251,24 +251,24 @@ def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None
     return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.epochs) else None
 
 
-def _epoch_fields(job: Job, epoch: int, steps: int, at: _Progress) -> dict[str, Any]:
+def _epoch_fields(job: Job, epoch: int, steps: int, position: _Position) -> dict[str, Any]:
     """Averages over the steps of an epoch; refuses to go on from a loss that is not a number."""
-    if not at.losses:
+    if not position.losses:
         raise NotIdentifiableError(
             f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ and were skipped",
             hint="Down-weight batches inside the margin instead, use a smaller margin, or tuples of another rate.",
         )
-    loss = float(torch.stack(at.losses).cpu().double().mean())
+    loss = float(torch.stack(position.losses).cpu().double().mean())
     if not np.isfinite(loss):
         raise NotIdentifiableError(f"the loss became {loss} in epoch {epoch}", hint=DIVERGED)
-    rows = torch.stack(at.telemetry).cpu().double().numpy()
+    rows = torch.stack(position.telemetry).cpu().double().numpy()
     rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
     return {
         "epoch": epoch,
         "loss": loss,
         **job.method.summarise(rows),
         "batches": steps,
-        "skipped": steps - len(at.losses),
+        "skipped": steps - len(position.losses),
         "lr": rate,
     }
 
@@ -282,7 +282,7 @@ def _require_finite(model: nn.Module, risk: float | None, epoch: int) -> None:
 
 
 def _select(
-    outcome: Outcome, record: EpochRecord, risk: HeldoutRisk | None, model: nn.Module, config: TrainConfig
+    outcome: TrainingResult, record: EpochRecord, risk: HeldoutRisk | None, model: nn.Module, config: TrainConfig
 ) -> None:
     """Keep this epoch's weights if it is the last one, the best by the label-free risk, or as good within its error.
 
@@ -306,17 +306,17 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _state(networks: Networks, outcome: Outcome, at: _Progress) -> State:
+def _state(networks: Networks, outcome: TrainingResult, position: _Position) -> State:
     """Everything that the rest of the run depends on, as plain containers and tensors."""
     return {
         "model": snapshot(networks.model),
         "optimizer": networks.optimizer.state_dict(),
         "average": snapshot(networks.average.model),
         "updates": networks.average.updates,
-        "epoch": at.epoch,
-        "step": at.step,
-        "telemetry": at.telemetry,
-        "losses": at.losses,
+        "epoch": position.epoch,
+        "step": position.step,
+        "telemetry": position.telemetry,
+        "losses": position.losses,
         "selected_epoch": outcome.selected_epoch,
         "best": _as_state(outcome.best),
         "weights": outcome.weights,
@@ -343,15 +343,15 @@ def _as_risk(state: State | None) -> HeldoutRisk | None:
     return None if state is None else HeldoutRisk(state["value"], per_tuple)
 
 
-def _restore(job: Job, networks: Networks, outcome: Outcome) -> _Progress:
+def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position:
     """Put a saved state back, and say where to go on from."""
     env = job.environment
     state = env.checkpoints.load()
     if state is None:
-        return _Progress()
+        return _Position()
     stepped = Networks(networks.model, networks.average, _stepped_once(networks.model, job.config))
     test_rows = len(job.test) if env.processes.rank == 0 else None
-    require_fitting(state, _state(stepped, Outcome(), _Progress()), job.config.epochs, test_rows)
+    require_fitting(state, _state(stepped, TrainingResult(), _Position()), job.config.epochs, test_rows)
     networks.model.load_state_dict(state["model"])
     networks.optimizer.load_state_dict(state["optimizer"])
     networks.average.model.load_state_dict(state["average"])
@@ -369,14 +369,14 @@ def _restore(job: Job, networks: Networks, outcome: Outcome) -> _Progress:
         for r in state["records"]
     ]
     losses, telemetry = ([value.to(env.device) for value in state[key]] for key in ("losses", "telemetry"))
-    return _Progress(state["epoch"], state["step"], losses, telemetry)
+    return _Position(state["epoch"], state["step"], losses, telemetry)
 
 
 def _stepped_once(model: Scorer, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimiser of a copy after one step, which has all the buffers that a saved one can have."""
-    twin = copy.deepcopy(model)
-    optimizer = make_optimizer(twin, config)
-    for parameter in twin.parameters():
+    clone = copy.deepcopy(model)
+    optimizer = make_optimizer(clone, config)
+    for parameter in clone.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

@@ -23,11 +23,11 @@ from ntmp_cli.tuple_source import Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ntmp_cli.learning.batch_assignment import BatchAssignment
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.callbacks import Callback
-    from ntmp_cli.learning.dealing import Dealing
 
-# What a method is told of single instances: nothing, the probabilities of the closed form, weights that move U to the
+# What a method knows of single instances: nothing, the probabilities of the closed form, weights that move U to the
 # prior, or (an oracle) the true labels.
 Targets = Literal["none", "discriminant", "weights", "labels"]
 
@@ -57,10 +57,10 @@ class HeldoutRisk(NamedTuple):
 
 
 class Method(ABC):
-    """Subclasses are registered by name; what they can be told is their settings model."""
+    """Subclasses are registered by name and declare a model of their settings."""
 
     settings: ClassVar[type[MethodSettings]] = MethodSettings
-    """What the method can be told, beside what every training has."""
+    """The settings of the method, beside those of every training."""
     implied_by: ClassVar[frozenset[str]] = frozenset()
     """Settings that mean this method where no method is named."""
     is_oracle: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Method(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Settings are given flat, side by side with those of every training.
+        # The command line and Python take all settings of a training at one level.
         if shared := sorted(cls.settings.model_fields.keys() & TrainConfig.model_fields.keys()):
             raise TypeError(f"{cls.settings.__name__}: every training has the settings {', '.join(shared)} already")
 
@@ -95,7 +95,7 @@ class Method(ABC):
         """What the network is called in a run's summary."""
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
-        """What epochs are compared by; None where there is nothing."""
+        """What epochs are compared by; None if the method has none."""
         return None
 
 
@@ -103,7 +103,7 @@ class GradientMethod(Method):
     """An objective on batches of scores."""
 
     batch: ClassVar[int] = 1024
-    """Instances per step unless asked otherwise; less on small data."""
+    """Instances per step unless the batch size is set; fewer on small data."""
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         from ntmp_cli.learning.models import build_network
@@ -117,7 +117,7 @@ class GradientMethod(Method):
         """What is to be known of single instances."""
         return "none"
 
-    def dealing(self) -> Dealing | None:
+    def batch_assignment(self) -> BatchAssignment | None:
         """How tuples and U are assigned to batches; None: at random."""
         return None
 
@@ -127,7 +127,7 @@ class GradientMethod(Method):
 
     @abstractmethod
     def prepare(self, batch: Batch, progress: float) -> Any | None:
-        """Whatever the loss needs beside scores, at this fraction of training; None skips the batch."""
+        """What the loss needs beside scores, at this fraction of training; None skips the batch."""
 
     @abstractmethod
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ class GradientMethod(Method):
 
 @dataclass(frozen=True)
 class FitData:
-    """Training instances as network inputs, flattened (N, k), in blocks that are read as they are asked for."""
+    """Training instances as network inputs, flattened (N, k), in blocks that are read one by one."""
 
     tuples: Callable[[], Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]]
     unlabeled: Callable[[], Iterator[NDArray[np.float32]]]

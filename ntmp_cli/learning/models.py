@@ -33,7 +33,7 @@ def mlp(shape: tuple[int, ...]) -> nn.Module:
     widths = [prod(shape), 300, 300, 300, 300]
     hidden: list[nn.Module] = []
     for before, after in pairwise(widths):
-        # BatchNorm has its own shift, so the bias would be redundant.
+        # BatchNorm has a shift, so the bias would be redundant.
         hidden += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(300, 1))
 
@@ -62,7 +62,7 @@ class _Block(nn.Module):
 def resnet20(shape: tuple[int, ...]) -> nn.Module:
     """ResNet-20: nine residual blocks of 16, 32 and 64 channels, for images."""
     if len(shape) != 3:
-        raise UsageError(f"model resnet20 needs images, but an instance has shape {shape}", hint="Use --model mlp.")
+        raise UsageError(f"model resnet20 needs images, but an instance has shape {shape}", hint="Use the model mlp.")
     layers: list[nn.Module] = [
         nn.Conv2d(shape[0], 16, 3, 1, 1, bias=False),
         nn.BatchNorm2d(16),
@@ -83,7 +83,7 @@ class AttentionHead(nn.Module):
         super().__init__()
         self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(features, ATTENTION_WIDTH, bias=False), nn.Tanh())
         self.attention = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
-        # Training starts at the mean of a bag: attention drawn at random can settle on the class that its margins deny.
+        # Training starts at the mean of a bag: random attention can settle on the class that its margins reject.
         nn.init.zeros_(self.attention.weight)
         self.margin = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
 
@@ -141,8 +141,8 @@ class Scorer(nn.Module):
             last.bias.neg_().add_(2 * centre)
         return [last.weight, last.bias]
 
-    def set_line(self, weight: NDArray[np.float64], bias: float) -> None:
-        """Make the last layer score = input·weight + bias; for networks that are this one layer."""
+    def set_linear(self, weight: NDArray[np.float64], bias: float) -> None:
+        """Make the last layer score = input·weight + bias; for networks of this one layer."""
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
         with torch.no_grad():
             last.weight.copy_(torch.from_numpy(weight)[None])
@@ -208,13 +208,13 @@ def predict(model: nn.Module, raw: NDArray[np.generic], batch: int = 512) -> NDA
     if not len(raw):
         return np.empty(0)
     if isinstance(model, Scorer) and model.is_linear:
-        model = deepcopy(model).to("cpu", torch.float64)  # not every accelerator knows double precision
+        model = deepcopy(model).to("cpu", torch.float64)  # not every accelerator has double precision
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            parts = [model(piece.to(device)).cpu().double() for piece in torch.split(torch.from_numpy(raw), batch)]
+            scores = [model(piece.to(device)).cpu().double() for piece in torch.split(torch.from_numpy(raw), batch)]
     finally:
         model.train(was_training)
-    return torch.cat(parts).numpy()
+    return torch.cat(scores).numpy()

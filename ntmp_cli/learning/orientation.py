@@ -34,7 +34,7 @@ class Orientation(Callback):
 
     def on_epoch(self, end: EpochEnd) -> None:
         scores = end.score_orientation()
-        centre = end.processes.agree(None if scores is None else self._centre_if_flipped(scores))
+        centre = end.processes.broadcast(None if scores is None else self._centre_if_flipped(scores))
         if centre is not None:
             flip(end.networks, centre)
             end.fields["flipped"] = True

@@ -1,9 +1,9 @@
-"""Several processes that train one network (torchrun), and the one that is alone.
+"""Several processes that train one network (torchrun), and the single process of every other training.
 
-Every process scores its own share of a batch. The scores, a few thousand numbers, are gathered, so that each process
-has the whole batch's objective: partial means are over all processes before any clamp, tuples are never cut, and a
-method need not know that it is distributed. Each process sends gradients back through its own scores only; their sum
-over processes is the gradient of one process with the whole batch. BatchNorm's statistics are over all processes.
+Every rank scores its share of a batch. The scores, a few thousand numbers, are all-gathered, so that each rank has the
+objective of the full batch: partial means are over all ranks before any clamp, tuples are never cut, and a method need
+not know that it is distributed. Each rank sends gradients back through its local scores only; their sum over ranks is
+the gradient of one process with the full batch. BatchNorm's statistics are over all ranks.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.parts import in_order, joined
+from ntmp_cli.learning.rank_shares import tuples_first, union_of_batches
 from ntmp_cli.ranks import number_of_processes
 
 T = TypeVar("T")
 
 # Rank 0 scores held-out and test data and writes while the others wait.
-PATIENCE = timedelta(hours=6)
+TIMEOUT = timedelta(hours=6)
 OTHER_FAILED = "another process of this training failed; its message says why"
-# What gloo and NCCL say when a peer is gone.
-LOST = ("Connection closed", "Connection reset", "gloo", "NCCL")
+# Words in the errors of gloo and NCCL when a peer is gone.
+LOST_PEER = ("Connection closed", "Connection reset", "gloo", "NCCL")
 
 
 class OneProcess:
-    """The usual case: nobody to talk to."""
+    """The usual case: one rank, nothing to communicate."""
 
     rank, size = 0, 1
 
@@ -43,26 +43,26 @@ class OneProcess:
         """How scores are computed in training."""
         return model
 
-    def whole(self, batch: Batch, stop: bool) -> tuple[Batch, bool]:
-        """The batch of all processes without its instances, and whether any process was asked to stop."""
+    def all_gather_batch(self, batch: Batch, stop: bool) -> tuple[Batch, bool]:
+        """The composition of the full batch, without its instances, and whether any rank is to stop."""
         return batch, stop
 
-    def gather(self, scores: Tensor) -> Tensor:
-        """Scores of the whole batch; gradients flow to one's own."""
+    def all_gather(self, scores: Tensor) -> Tensor:
+        """Scores of the full batch; gradients flow to the local ones."""
         return scores
 
-    def own_unlabeled(self, rows: Tensor) -> Tensor:
-        """Of rows for the unlabeled instances of the whole batch those of one's own."""
+    def local_unlabeled(self, rows: Tensor) -> Tensor:
+        """Of rows for the unlabeled instances of the full batch those of this rank."""
         return rows
 
-    def agree(self, value: T) -> T:
-        """What the first process says."""
+    def broadcast(self, value: T) -> T:
+        """The value of rank 0, on every rank."""
         return value
 
-    def first_then_all(self, work: Callable[[], T]) -> T:
-        """Work that leaves files behind: done by the first process, then by the others, who find them."""
+    def first_rank_then_others(self, work: Callable[[], T]) -> T:
+        """Work that leaves files behind: done by rank 0, then by the others, which read them."""
         done = work() if self.rank == 0 else None
-        self.agree("done")
+        self.broadcast("done")
         return work() if done is None else done
 
 
@@ -71,8 +71,9 @@ class ManyProcesses(OneProcess):
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._lengths: list[int] = []
-        self._cuts: list[int] = []
+        # Of every rank's share of the batch.
+        self._tuple_instances: list[int] = []
+        self._unlabeled: list[int] = []
 
     def forward(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         synchronise_batch_norm(model)
@@ -82,40 +83,40 @@ class ManyProcesses(OneProcess):
             wrapped: nn.Module = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
         return wrapped
 
-    def whole(self, batch: Batch, stop: bool) -> tuple[Batch, bool]:
+    def all_gather_batch(self, batch: Batch, stop: bool) -> tuple[Batch, bool]:
         targets = None if batch.targets is None else batch.targets.numpy()
-        said: list[Any] = [None] * self.size
-        dist.all_gather_object(said, (batch.sizes, batch.counts, batch.tuple_instances, batch.unlabeled, targets, stop))
-        nothing = batch.x[:0]
-        self._cuts = [cut for _, _, cut, *_ in said]
-        self._lengths = [cut + rest for _, _, cut, rest, *_ in said]
+        local = (batch.sizes, batch.counts, batch.tuple_instances, batch.unlabeled, targets)
+        per_rank: list[Any] = [None] * self.size
+        dist.all_gather_object(per_rank, (local, stop))
+        no_instances = batch.x[:0]
         shares = [
-            Batch(nothing, sizes, counts, cut, rest, None if t is None else torch.from_numpy(t))
-            for sizes, counts, cut, rest, t, _ in said
+            Batch(no_instances, sizes, counts, inside, outside, None if t is None else torch.from_numpy(t))
+            for (sizes, counts, inside, outside, t), _ in per_rank
         ]
-        return joined(shares), any(s[-1] for s in said)
+        self._tuple_instances = [share.tuple_instances for share in shares]
+        self._unlabeled = [share.unlabeled for share in shares]
+        return union_of_batches(shares), any(stops for _, stops in per_rank)
 
-    def gather(self, scores: Tensor) -> Tensor:
-        longest = max(self._lengths)
-        padded = scores.new_zeros((longest, *scores.shape[1:]))
+    def all_gather(self, scores: Tensor) -> Tensor:
+        lengths = [inside + outside for inside, outside in zip(self._tuple_instances, self._unlabeled, strict=True)]
+        padded = scores.new_zeros((max(lengths), *scores.shape[1:]))
         padded[: len(scores)] = scores.detach()
-        said = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(said, padded)
-        own = [s[:length] for s, length in zip(said, self._lengths, strict=True)]
-        own[self.rank] = scores
-        return in_order(own, self._cuts)
+        gathered = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(gathered, padded)
+        per_rank = [values[:length] for values, length in zip(gathered, lengths, strict=True)]
+        per_rank[self.rank] = scores
+        return tuples_first(per_rank, self._tuple_instances)
 
-    def own_unlabeled(self, rows: Tensor) -> Tensor:
-        counts = [length - cut for length, cut in zip(self._lengths, self._cuts, strict=True)]
-        return torch.split(rows, counts)[self.rank]
+    def local_unlabeled(self, rows: Tensor) -> Tensor:
+        return torch.split(rows, self._unlabeled)[self.rank]
 
-    def agree(self, value: T) -> T:
-        said = [value]
+    def broadcast(self, value: T) -> T:
+        values = [value]
         try:
-            dist.broadcast_object_list(said, src=0)
+            dist.broadcast_object_list(values, src=0)
         except RuntimeError:
             raise ArtifactError(OTHER_FAILED) from None
-        return said[0]
+        return values[0]
 
 
 @contextmanager
@@ -124,13 +125,13 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
     if number_of_processes() == 1:
         yield OneProcess()
         return
-    # DistributedDataParallel imports this module, whose default arguments keep the group of that moment for ever. The
+    # DistributedDataParallel imports this module, whose default arguments keep the group of that moment alive. The
     # threads of a group that is never freed abort the process when the interpreter ends. Imported now, they keep None.
     importlib.import_module("torch.distributed.nn.functional")
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     except (ValueError, RuntimeError) as error:
         raise UsageError(
             f"WORLD_SIZE is {number_of_processes()}, but the processes cannot find each other: {error}",
@@ -138,11 +139,11 @@ def process_group(device: torch.device) -> Iterator[OneProcess]:
         ) from None
     try:
         yield ManyProcesses()
-        # No process leaves while another still talks to it. After an error there is no barrier: the other processes may
-        # wait in another call, which ends as soon as this process closes its connections.
+        # No process leaves while another still communicates with it. After an error there is no barrier: the others
+        # may wait in another call, which ends as soon as this process closes its connections.
         dist.barrier(device_ids=[device.index] if device.type == "cuda" else None)
     except RuntimeError as error:
-        if not any(sign in str(error) for sign in LOST):
+        if not any(sign in str(error) for sign in LOST_PEER):
             raise
         raise ArtifactError(OTHER_FAILED) from None
     finally:
@@ -171,7 +172,7 @@ def _sum_over_processes(x: Tensor) -> Tensor:
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """BatchNorm whose training statistics are over all processes; torch's own needs a GPU."""
+    """BatchNorm whose training statistics are over all processes; torch's SyncBatchNorm needs a GPU."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
@@ -179,7 +180,7 @@ class SynchronisedBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.running_mean is None or self.running_var is None:
             return super().forward(input)
-        asked, input = input.dtype, input.float() if input.dtype == torch.bfloat16 else input
+        dtype, input = input.dtype, input.float() if input.dtype == torch.bfloat16 else input
         axes, channels = [0, *range(2, input.dim())], input.shape[1]
         view = (1, -1, *[1] * (input.dim() - 2))
         count = input.new_full((1,), input.numel() / channels)
@@ -187,16 +188,16 @@ class SynchronisedBatchNorm(_BatchNorm):
         sums = _sum_over_processes(torch.cat([input.sum(axes), count]))
         total = sums[-1]
         mean = sums[:-1] / total
-        away = input - mean.view(view)
-        variance = _sum_over_processes(away.square().sum(axes)) / total
+        centred = input - mean.view(view)
+        variance = _sum_over_processes(centred.square().sum(axes)) / total
         with torch.no_grad():
-            share = 0.1 if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance * total / (total - 1), share)
+            momentum = 0.1 if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * total / (total - 1), momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked += 1
-        out = away * torch.rsqrt(variance + self.eps).view(view)
-        return (out * self.weight.view(view) + self.bias.view(view) if self.affine else out).to(asked)
+        out = centred * torch.rsqrt(variance + self.eps).view(view)
+        return (out * self.weight.view(view) + self.bias.view(view) if self.affine else out).to(dtype)
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:

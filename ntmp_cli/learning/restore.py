@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError
-from ntmp_cli.learning.encoders import CLIP, build_encoder
+from ntmp_cli.learning.encoders import CLIP, EncoderRequest, build_encoder
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import Scorer, build_scorer
 from ntmp_cli.tuple_source import Task
@@ -19,7 +19,7 @@ from ntmp_cli.tuple_source import Task
 # wants more at a time.
 CPU_BATCH_BYTES = 2**19
 ACCELERATOR_BATCH_BYTES = 2**24
-BATCHES = (256, 65536)
+SMALLEST_BATCH, LARGEST_BATCH = 256, 65536
 
 
 class Encoded(nn.Module):
@@ -51,8 +51,8 @@ def restore_encoder(
 ) -> nn.Module:
     """The frozen encoder in front of a scorer."""
     if name == CLIP and clip_model.startswith("sha256:"):
-        raise ArtifactError("the encoder is a CLIP of a file of its own, which the run does not carry")
-    encoder = build_encoder(name, tuple(shape), seed=0, dim=dim, clip_model=clip_model)
+        raise ArtifactError("the encoder is a CLIP described by a file that the run does not carry")
+    encoder = build_encoder(name, EncoderRequest(tuple(shape), seed=0, dim=dim, clip_model=clip_model))
     try:
         encoder.load_state_dict(weights)
     except RuntimeError:
@@ -63,4 +63,4 @@ def restore_encoder(
 def batch_size(shape: Sequence[int], device: torch.device) -> int:
     """Instances per forward pass on this machine."""
     budget = CPU_BATCH_BYTES if device.type == "cpu" else ACCELERATOR_BATCH_BYTES
-    return min(max(budget // (4 * prod(shape)), BATCHES[0]), BATCHES[1])
+    return min(max(budget // (4 * prod(shape)), SMALLEST_BATCH), LARGEST_BATCH)

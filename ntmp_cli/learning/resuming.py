@@ -1,6 +1,6 @@
 """Whether a saved training state fits the training that is to go on from it.
 
-Optimisers written in C++ trust the shapes of what they are given, so that names, shapes and types are compared with
+Optimisers written in C++ do not check the shapes of their state, so that names, shapes and types are compared with
 those of a fresh state before anything is restored.
 """
 
@@ -24,10 +24,10 @@ class UnfitStateError(ArtifactError):
 def require_fitting(state: State, fresh: State, epochs: int, test_rows: int | None) -> None:
     """Refuse a state that is not like `fresh`, the state before the first step, or contradicts itself.
 
-    The optimiser of `fresh` has made a step, so that its buffers are there to compare with. `test_rows` is the length
+    The optimiser of `fresh` has made a step, so that its buffers exist to compare with. `test_rows` is the length
     of test scores, None in a process that does not score.
     """
-    found = (
+    problem = (
         _difference(set(state), set(fresh), "the state")
         or _difference(_plain(state), _plain(fresh), "")
         or _optimizer(state["optimizer"], fresh["optimizer"])
@@ -35,8 +35,8 @@ def require_fitting(state: State, fresh: State, epochs: int, test_rows: int | No
         or _progress(state, epochs)
         or _records(state["records"], state["epoch"], test_rows)
     )
-    if found is not None:
-        raise UnfitStateError(f"the checkpoint does not fit this training: {found}")
+    if problem is not None:
+        raise UnfitStateError(f"the checkpoint does not fit this training: {problem}")
 
 
 def _plain(state: State) -> dict[str, Any]:
@@ -44,47 +44,47 @@ def _plain(state: State) -> dict[str, Any]:
     return {key: state[key] for key in ("model", "average", "updates", "epoch", "step", "selected_epoch")}
 
 
-def _difference(found: Any, expected: Any, where: str) -> str | None:
+def _difference(saved: Any, expected: Any, where: str) -> str | None:
     """The first place where two states are of other names, shapes or types."""
     if isinstance(expected, Tensor):
-        fits = isinstance(found, Tensor) and (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        return None if fits else f"{where} is {_describe(found)}, expected {_describe(expected)}"
-    if type(found) is not type(expected):
-        return f"{where} is {_describe(found)}, expected {_describe(expected)}"
+        fits = isinstance(saved, Tensor) and (saved.shape, saved.dtype) == (expected.shape, expected.dtype)
+        return None if fits else f"{where} is {_describe(saved)}, expected {_describe(expected)}"
+    if type(saved) is not type(expected):
+        return f"{where} is {_describe(saved)}, expected {_describe(expected)}"
     if isinstance(expected, set):
-        odd = sorted(map(str, found ^ expected))
+        odd = sorted(map(str, saved ^ expected))
         return f"{where} lacks or adds {', '.join(odd[:3])}" if odd else None
     if isinstance(expected, dict):
-        inner = ((found[key], expected[key], f"{where}.{key}".strip(".")) for key in expected if key in found)
-        return _difference(set(found), set(expected), where or "the state") or _first(inner)
+        inner = ((saved[key], expected[key], f"{where}.{key}".strip(".")) for key in expected if key in saved)
+        return _difference(set(saved), set(expected), where or "the state") or _first(inner)
     if isinstance(expected, list | tuple):
-        if len(found) != len(expected):
-            return f"{where} has {len(found)} entries, expected {len(expected)}"
-        return _first((a, b, f"{where}.{i}") for i, (a, b) in enumerate(zip(found, expected, strict=True)))
+        if len(saved) != len(expected):
+            return f"{where} has {len(saved)} entries, expected {len(expected)}"
+        return _first((a, b, f"{where}.{i}") for i, (a, b) in enumerate(zip(saved, expected, strict=True)))
     return None
 
 
 def _first(triples: Any) -> str | None:
-    return next((said for triple in triples if (said := _difference(*triple)) is not None), None)
+    return next((problem for triple in triples if (problem := _difference(*triple)) is not None), None)
 
 
-def _optimizer(found: Any, expected: State) -> str | None:
+def _optimizer(saved: Any, expected: State) -> str | None:
     """Parameters that got no gradient yet have no buffers."""
-    if not isinstance(found, dict) or found.keys() != expected.keys():
+    if not isinstance(saved, dict) or saved.keys() != expected.keys():
         return "optimizer is not the state of one"
-    buffers = found["state"]
+    buffers = saved["state"]
     if not isinstance(buffers, dict) or not buffers.keys() <= expected["state"].keys():
         return "optimizer.state has buffers of unknown parameters"
     used = {key: expected["state"][key] for key in buffers}
     return _difference(buffers, used, "optimizer.state") or _difference(
-        found["param_groups"], expected["param_groups"], "optimizer.param_groups"
+        saved["param_groups"], expected["param_groups"], "optimizer.param_groups"
     )
 
 
 def _selection(state: State, fresh: State) -> str | None:
     """The weights kept so far, and the risk that they were chosen by."""
-    if state["weights"] and (said := _difference(state["weights"], fresh["model"], "weights")) is not None:
-        return said
+    if state["weights"] and (problem := _difference(state["weights"], fresh["model"], "weights")) is not None:
+        return problem
     if bool(state["weights"]) != (state["selected_epoch"] > 0):
         return "weights are kept of no epoch, or none of a selected one"
     best = state["best"]
@@ -125,16 +125,16 @@ def _records(records: Any, epoch: int, test_rows: int | None) -> str | None:
             return f"{where} lacks or adds a field"
         scores = record["test_scores"]
         plain = {**record, "fields": {}, "test_scores": None}
-        if (said := _difference(plain, like, where)) is not None:
-            return said
+        if (problem := _difference(plain, like, where)) is not None:
+            return problem
         if record["epoch"] != number or not isinstance(record["fields"], dict):
             return f"{where} is of another epoch"
         if scores is None:
             continue
         rows = scores.numel() if test_rows is None and isinstance(scores, Tensor) else test_rows or 0
         expected = torch.empty(rows, dtype=torch.float64, device="meta")
-        if (said := _difference(scores, expected, f"{where}.test_scores")) is not None:
-            return said
+        if (problem := _difference(scores, expected, f"{where}.test_scores")) is not None:
+            return problem
     return None
 
 

@@ -1,4 +1,4 @@
-"""The unbiased risk of SPEC section 2 and its clamps (section 3).
+"""The unbiased risk and its clamps.
 
 Per instance i of a batch, with rate θ_i (m/n for a tuple instance, π for an unlabeled one), the
 minimum-variance weights of `groups.class_weights` divided by the group size are
@@ -30,19 +30,12 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.methods.ure import Clamp, ClampScope, LossName, Mixing
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A margin loss φ with ℓ(g, y) = φ(y·g), and its bound B where it has one."""
-
-    phi: Callable[[Tensor], Tensor]
-    bound: float | None
-
-
-LOSSES: dict[LossName, Loss] = {
+# Margin losses φ with ℓ(g, y) = φ(y·g).
+LOSSES: dict[LossName, Callable[[Tensor], Tensor]] = {
     # Beyond its threshold softplus is a line; at 40 that is exact, at the default of 20 it is off by 2e-9.
-    "logistic": Loss(lambda margin: F.softplus(-margin, threshold=40), None),
-    "sigmoid": Loss(lambda margin: torch.sigmoid(-margin), 1.0),
-    "ramp": Loss(lambda margin: torch.clamp((1 - margin) / 2, 0, 1), 1.0),
+    "logistic": lambda margin: F.softplus(-margin, threshold=40),
+    "sigmoid": lambda margin: torch.sigmoid(-margin),
+    "ramp": lambda margin: torch.clamp((1 - margin) / 2, 0, 1),
 }
 
 
@@ -125,7 +118,7 @@ def partial_risks(
     scores: Tensor, plus: Tensor, minus: Tensor, tuple_instances: int, loss: LossName, scope: ClampScope
 ) -> Tensor:
     """The two terms whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
-    phi = LOSSES[loss].phi
+    phi = LOSSES[loss]
     plus, minus = plus.to(scores), minus.to(scores)
     positive, negative = phi(scores), phi(-scores)
     if scope == "class":

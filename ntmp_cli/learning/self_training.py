@@ -1,17 +1,23 @@
-"""Self-training: the network learns the averaged network's pseudo-labels of unlabeled instances."""
+"""Self-training: the network learns the averaged network's pseudo-labels of unlabeled instances.
+
+Features are masked for the student while its teacher sees all of them: without masking the student learns what it
+predicts already; with it, it learns not to rely on any few features.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ntmp_cli.learning.callbacks import Callback, Step
-from ntmp_cli.learning.masking import apply_mask, sample_mask
 from ntmp_cli.randomness import stream
 
-# Fraction of training from which on features are masked: until then the warm-up risk has weight, and it lives on what
-# tells U from tuples, which masking would do too.
+# Fraction of training from which on features are masked: until then the warm-up risk has weight, which learns from any
+# difference of U and tuples, masking included.
 MASK_FROM = 0.5
 
 
@@ -30,7 +36,7 @@ class SelfTraining(Callback):
         weight = self.weight * pseudo_label_weight(step.progress)
         if step.number % self.every or not weight:
             return
-        # Without averaging the network's own scores are the pseudo-labels; the loss has them.
+        # Without averaging the student's scores are the pseudo-labels; the loss has them.
         step.prepared = replace(step.prepared, pseudo_label_weight=weight)
         average = step.networks.average
         if not average.decay:
@@ -39,8 +45,24 @@ class SelfTraining(Callback):
         scores = average.scores(step.x[skipped:])
         # Tuple instances have no pseudo-labels; zeros keep the rows in place.
         teacher = torch.cat([scores.new_zeros(skipped), scores])
-        step.prepared = replace(step.prepared, teacher=step.processes.gather(teacher))
+        step.prepared = replace(step.prepared, teacher=step.processes.all_gather(teacher))
         if self.mask_rate and step.progress >= MASK_FROM:
             rng = stream(self.seed, "hidden", step.epoch, step.number)
             mask = sample_mask((step.batch.unlabeled, *step.x.shape[1:]), self.mask_rate, rng)
-            step.x = apply_mask(step.x, step.processes.own_unlabeled(mask), step.networks.model.blank)
+            step.x = apply_mask(step.x, step.processes.local_unlabeled(mask), step.networks.model.blank)
+
+
+def sample_mask(shape: Sequence[int], rate: float, rng: np.random.Generator) -> Tensor:
+    """Which features of a batch of this shape are masked, each at random; a pixel is masked in all its channels."""
+    instances, *instance = shape
+    if len(instance) == 3:
+        instance[0] = 1
+    return torch.from_numpy(rng.random((instances, *instance), dtype=np.float32) < rate)
+
+
+def apply_mask(x: Tensor, mask: Tensor, blank: Tensor) -> Tensor:
+    """Raw instances of which the last len(mask) are blank where masked; the ones before are as they were."""
+    masked = x.to(torch.float32, copy=True)
+    last = masked[len(x) - len(mask) :]
+    torch.where(mask.to(x.device), blank, last, out=last)
+    return masked

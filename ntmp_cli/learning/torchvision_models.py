@@ -26,8 +26,8 @@ DEFAULT_WEIGHTS = "default"
 _AUXILIARY = ("googlenet", "inception_v3")
 _AUXILIARY_KEYS = ("aux1.", "aux2.", "AuxLogits.")
 
-# Features of images below this size say little: the networks halve an image five times, so that 28
-# pixels end as one cell made of padding, and published filters look for larger strokes than that.
+# Features of images below this size carry little information: the networks halve an image five times, so that 28
+# pixels end as one cell made of padding, and published filters respond to larger strokes than that.
 _SMALLEST_SIDE = 64
 
 # The published DenseNets are older than today's names of their layers, as in `norm.1` for `norm1`.
@@ -45,7 +45,7 @@ def torchvision_names() -> list[str]:
 
 def torchvision_network(name: str, shape: tuple[int, ...], outputs: int = 1) -> nn.Module:
     """The network `name` for images of `shape`, randomly initialised, with `outputs` outputs."""
-    require_images(TORCHVISION + name, shape, hint="Use --model mlp.")
+    require_images(TORCHVISION + name, shape, hint="Use the model mlp.")
     network = _Network(_build(name, outputs))
     _try_out(network, name, shape)
     return network
@@ -57,7 +57,7 @@ def torchvision_features(name: str, shape: tuple[int, ...], weights: str | None)
     `weights` is None (random), `default` (those that torchvision publishes) or a file with a state
     dict, whose head may have any size.
     """
-    require_images(TORCHVISION + name, shape, hint="Use --encoder pixels.")
+    require_images(TORCHVISION + name, shape, hint="Use the encoder pixels.")
     network = _build(name, 1)
     head = _remove_head(network)
     mean, std = [0.0] * 3, [1.0] * 3
@@ -85,7 +85,7 @@ class _Network(nn.Module):
 class _Features(Encoder):
     """A headless network behind its preprocessing: images in [0, 1] to features.
 
-    The normalisation is part of the state, so that a restored encoder needs no word about its weights.
+    The normalisation is part of the state, so that a restored encoder does not depend on where its weights came from.
     """
 
     mean: Tensor
@@ -137,7 +137,7 @@ def _build(name: str, outputs: int) -> nn.Module:
 def _give_linear_head(network: Any, outputs: int) -> None:
     """SqueezeNet's head, a 1×1 convolution before the average, as the same map after the average.
 
-    Its closing ReLU goes: a score that cannot be negative is no use, and has no gradient once it is 0.
+    Its closing ReLU goes: a score must be able to be negative, and ReLU has no gradient once it is 0.
     """
     dropout, convolution = network.classifier[0], network.classifier[1]
     linear = nn.Linear(convolution.in_channels, outputs)
@@ -169,7 +169,7 @@ def _try_out(network: nn.Module, name: str, shape: tuple[int, ...]) -> Tensor:
     except (RuntimeError, ValueError, AssertionError) as error:
         raise UsageError(
             f"{TORCHVISION}{name} cannot take images of {shape[1]}×{shape[2]} pixels",
-            hint="Resize them with `ntmp make-tuples --resize 224`, or choose another model.",
+            hint="Resize them to 224 pixels a side, or choose another model.",
         ) from error
     finally:
         network.train(was_training)
@@ -228,7 +228,7 @@ def _read_state(path: Path) -> Mapping[str, Tensor]:
 
 def _without_heads(network: nn.Module, head: str, state: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
     """The weights of the features alone, with the versions of their layers."""
-    # A head that we made ourselves replaces a whole classifier.
+    # The head of `_give_linear_head` replaces all of the classifier.
     original = head.partition(".")[0] if isinstance(network, _zoo().SqueezeNet) else head
     dropped = (f"{original}.", *_AUXILIARY_KEYS)
     kept = OrderedDict(
@@ -242,9 +242,9 @@ def _without_heads(network: nn.Module, head: str, state: Mapping[str, Tensor]) -
 
 def _load(network: nn.Module, name: str, state: OrderedDict[str, Tensor], source: str) -> None:
     """Load all weights, or say which do not fit."""
-    own = network.state_dict()
+    expected = network.state_dict()
     # Taken out first, because load_state_dict raises for these instead of reporting them with the rest.
-    misshapen = [key for key in state if key in own and state[key].shape != own[key].shape]
+    misshapen = [key for key in state if key in expected and state[key].shape != expected[key].shape]
     for key in misshapen:
         del state[key]
     # Not strict, but all is reported: old names of layers are translated on the way.
@@ -254,11 +254,13 @@ def _load(network: nn.Module, name: str, state: OrderedDict[str, Tensor], source
         "unexpected": unexpected,
         "of another shape": misshapen,
     }
-    found = [f"{problem}: {_some(keys)}" for problem, keys in problems.items() if keys]
-    if found:
-        raise ArtifactError(f"{source}: not weights of {TORCHVISION}{name}; {'; '.join(found)}", hint=_FORMAT_HINT)
+    differences = [f"{problem}: {_first_few(keys)}" for problem, keys in problems.items() if keys]
+    if differences:
+        raise ArtifactError(
+            f"{source}: not weights of {TORCHVISION}{name}; {'; '.join(differences)}", hint=_FORMAT_HINT
+        )
 
 
-def _some(keys: list[str], most: int = 3) -> str:
+def _first_few(keys: list[str], most: int = 3) -> str:
     rest = len(keys) - most
     return ", ".join(keys[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -13,11 +13,11 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.closed_form import discriminant_targets, prior_weights
 from ntmp_cli.learning.fitting import fit_data
-from ntmp_cli.learning.loop import Environment, EpochRecord, Job, Outcome, score_heldout, snapshot, train_epochs
+from ntmp_cli.learning.loop import Environment, EpochRecord, Job, TrainingResult, score_heldout, snapshot, train_epochs
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.orientation import Orientation
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.learning.training_data import (
     Batching,
     InstanceTargets,
@@ -30,7 +30,7 @@ from ntmp_cli.tuple_source import TupleSource
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained on what: `data`, a fold with all the targets that its method wants, or else the whole source."""
+    """What is trained on what: `data`, a fold with all the targets that its method needs, or else all of the source."""
 
     config: TrainConfig
     source: TupleSource
@@ -44,11 +44,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """A scorer and how it came about."""
+    """A scorer and how it was trained."""
 
     method: Method
     scorer: Scorer
-    outcome: Outcome
+    outcome: TrainingResult
     batch_size: int | None = None
 
 
@@ -59,7 +59,7 @@ def train_scorer(training: Training) -> Trained:
         return _fit(method, training)
     assert isinstance(method, GradientMethod), "a method is trained or fitted"
     job = assemble(method, training)
-    outcome, watcher = Outcome(), training.environment.watcher
+    outcome, watcher = TrainingResult(), training.environment.watcher
     for record in train_epochs(job, outcome):
         if watcher:
             watcher.epoch(record)
@@ -72,7 +72,7 @@ def assemble(method: GradientMethod, training: Training) -> Job:
     config, source, processes = training.config, training.source, training.environment.processes
     data = training.data
     if data is None:
-        batching = Batching(method.batch, _targets(method, training), method.dealing())
+        batching = Batching(method.batch, _targets(method, training), method.batch_assignment())
         data = training_shares(source, config, config.ranks or 1, batching)
     model = _scorer(method, training, data)
     first = processes.rank == 0  # scores for all ranks
@@ -80,22 +80,22 @@ def assemble(method: GradientMethod, training: Training) -> Job:
     test = source.test_instances() if first and config.trace_every else np.empty(0)
     oriented = any(isinstance(callback, Orientation) for callback in method.callbacks())
     orientation = (heldout or orientation_sample(data[0])) if first and oriented else None
-    local = [processes.rank] if processes.size > 1 else []
-    return Job(config, method, model, PartedData(data, local), heldout, test, orientation, training.environment)
+    local_ranks = [processes.rank] if processes.size > 1 else []
+    return Job(config, method, model, RankShares(data, local_ranks), heldout, test, orientation, training.environment)
 
 
 def _targets(method: GradientMethod, training: Training) -> InstanceTargets | None:
-    wanted = method.targets()
-    if wanted == "labels":
+    targets = method.targets()
+    if targets == "labels":
         if training.true_labels is None or not method.is_oracle:
             raise UsageError(
                 f"method {training.config.method} learns from true labels, which these data do not have",
                 hint="It is an upper bound for simulated tuples; use the method count on real ones.",
             )
         return training.true_labels(method)
-    if wanted == "weights":
+    if targets == "weights":
         return prior_weights(training.config, training.source)
-    return discriminant_targets(training.config, training.source) if wanted == "discriminant" else None
+    return discriminant_targets(training.config, training.source) if targets == "discriminant" else None
 
 
 def _scorer(method: Method, training: Training, data: Sequence[TrainingData]) -> Scorer:
@@ -114,10 +114,10 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     data = training.data or training_shares(source, config)
     scorer = _scorer(method, training, data)
     fit = method.fit(fit_data(data[0], scorer))
-    scorer.set_line(fit.weight, fit.bias)
+    scorer.set_linear(fit.weight, fit.bias)
     heldout, test = source.heldout(), source.test_instances()
     risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
     instances = source.task.instances + source.task.unlabeled
     record = EpochRecord(1, fields, predict(scorer, test), time.perf_counter() - started, instances)
-    return Trained(method, scorer, Outcome([record], 1, weights=snapshot(scorer)))
+    return Trained(method, scorer, TrainingResult([record], 1, weights=snapshot(scorer)))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.batch_assignment import BatchAssignment
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
-from ntmp_cli.learning.dealing import Dealing
 from ntmp_cli.learning.models import normalisation, standardises
 from ntmp_cli.ranks import processes_here
 from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
@@ -29,7 +29,7 @@ class Batching(NamedTuple):
 
     size: int = 1024
     targets: InstanceTargets | None = None
-    dealing: Dealing | None = None
+    assignment: BatchAssignment | None = None
 
 
 DEFAULT_BATCHING = Batching()
@@ -58,8 +58,8 @@ def training_shares(
             budget_bytes=config.memory_mb * 2**20 // processes_here(shares),
             batch_size=config.batch_size or _default_batch(task.instances + task.unlabeled, batching.size),
             seed=config.seed,
-            part=share,
-            dealing=batching.dealing,
+            share=share,
+            assignment=batching.assignment,
         )
         for share in range(shares)
     ]

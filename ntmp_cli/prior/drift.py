@@ -2,7 +2,7 @@
 
 Posteriors given the counts split the tuples' instances into positives and negatives, whose score distributions are F₊
 and F₋. Without drift F_U = πF₊ + (1−π)F₋. π is fitted by least squares over the bins; the statistic is the largest gap
-left, and its law is that of the gap's own bootstrap about what was found.
+left, and its null distribution is that of the bootstrapped gap about the observed one.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def drift(
     negative = np.bincount(cells, 1 - posterior, minlength=shape[0] * shape[1]).reshape(shape)
     pool = np.bincount(np.searchsorted(edges, unlabeled, side="right"), minlength=shape[1]).astype(np.float64)
 
-    found, prior = _gap(positive.sum(axis=0)[None], negative.sum(axis=0)[None], pool[None])
-    drawn = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
-    weights = drawn.astype(np.float64)
-    again = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
-    gaps, _ = _gap(weights @ positive, weights @ negative, again)
-    statistic = float(np.abs(found).max())
-    larger = np.abs(gaps - found).max(axis=1) >= statistic
+    gap, prior = _gap(positive.sum(axis=0)[None], negative.sum(axis=0)[None], pool[None])
+    tuple_counts = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
+    weights = tuple_counts.astype(np.float64)
+    resampled_pool = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
+    gaps, _ = _gap(weights @ positive, weights @ negative, resampled_pool)
+    statistic = float(np.abs(gap).max())
+    larger = np.abs(gaps - gap).max(axis=1) >= statistic
     return Drift(statistic, float(prior[0]), float((1 + larger.sum()) / (1 + resamples)))
 
 
 def _gap(positive: Floats, negative: Floats, pool: Floats) -> tuple[Floats, Floats]:
     """F_U − πF₊ − (1−π)F₋ of every row with its least-squares π, and that π."""
     plus, minus, outside = (
-        np.cumsum(each, axis=1) / each.sum(axis=1, keepdims=True) for each in (positive, negative, pool)
+        np.cumsum(counts, axis=1) / counts.sum(axis=1, keepdims=True) for counts in (positive, negative, pool)
     )
     along = plus - minus
     prior = ((outside - minus) * along).sum(axis=1) / np.maximum((along**2).sum(axis=1), 1e-12)

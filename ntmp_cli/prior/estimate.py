@@ -1,4 +1,4 @@
-"""All estimators on cross-fitted scores, with bootstrap intervals and what they say of each other (SPEC section 5)."""
+"""All estimators on cross-fitted scores, with bootstrap intervals and a cross-check between them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
-from ntmp_cli.prior.resampling import Sums
 from ntmp_cli.prior.tails import NeymanPearson, neyman_pearson
 
 DEFAULT, CROSS_CHECK = "em-affine", "moments"
-# Log-likelihood ratios below this leave the side in doubt: a chance of about e^-4.
+# Log-likelihood ratios below this leave the orientation uncertain: a chance of about e^-4.
 CLEAR_NATS = 4.0
 # An interval is given when at most this share of its resamples is undefined.
 MOST_UNDEFINED = 0.05
@@ -22,7 +22,7 @@ MOST_UNDEFINED = 0.05
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimator's answer; None where it is undefined."""
+    """One estimator's result; None where it is undefined."""
 
     value: float | None
     ci: tuple[float, float] | None
@@ -31,12 +31,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PriorEstimates:
-    """Every estimator's answer, the bound, and the doubts."""
+    """Every estimator's result, the bound, and the warnings."""
 
     estimates: dict[str, Estimate]
     bound: NeymanPearson
     folds: list[ScoredTuples]  # oriented
-    orientation_nats: float | None  # None where the counts cannot tell the sides apart
+    orientation_nats: float | None  # None where the counts cannot decide the orientation
     warnings: list[str]
 
 
@@ -47,26 +47,26 @@ def estimate_priors(
     confidence: float = 0.95,
     below_half: bool | None = None,
 ) -> PriorEstimates:
-    """Every registered estimator on scores of several scorers, each on its own part of the data; means over the parts.
+    """Every registered estimator on scores of several scorers, each on its own fold; weighted means over the folds.
 
-    `below_half` is outside knowledge of the side, for tuples that are half positive throughout.
+    `below_half` is the side known from elsewhere (π < ½), for tuples that are half positive throughout.
     """
     _require_information(folds)
     _require_learning(folds)
     oriented, nats = _orient(folds, below_half)
-    parts = [Sums(fold) for fold in oriented]
+    sums_by_fold = [BinnedSums(fold) for fold in oriented]
     shares = np.array([len(fold.unlabeled) for fold in oriented], dtype=np.float64)
     shares /= shares.sum()
-    samples = [part.sample() for part in parts]
-    found = {}
-    drawn = [_resampled(part, resamples, rng) for part in parts]
+    samples = [sums.sample() for sums in sums_by_fold]
+    estimates = {}
+    resampled = [_resampled(sums, resamples, rng) for sums in sums_by_fold]
     for name in priors.names():
         values = np.array([priors.get(name)(sample)[0] for sample in samples])
-        again = shares @ np.stack([some[name] for some in drawn])
-        found[name] = _summary(float(shares @ values), again, confidence)
+        resampled_means = shares @ np.stack([estimates_by_name[name] for estimates_by_name in resampled])
+        estimates[name] = _summary(float(shares @ values), resampled_means, confidence)
     bounds = np.array([neyman_pearson(sample, confidence) for sample in samples])
     bound = NeymanPearson(*(float(x) for x in shares @ bounds))
-    return PriorEstimates(found, bound, oriented, nats, _doubts(found, bound, oriented, nats, below_half))
+    return PriorEstimates(estimates, bound, oriented, nats, _warnings(estimates, bound, oriented, nats, below_half))
 
 
 def _require_information(folds: Sequence[ScoredTuples]) -> None:
@@ -81,12 +81,12 @@ def _require_information(folds: Sequence[ScoredTuples]) -> None:
 
 
 def _require_learning(folds: Sequence[ScoredTuples]) -> None:
-    """Under scores that say something the counts are more probable than under a constant, on either side."""
+    """Informative scores make the counts more probable than a constant does, in either orientation."""
     gain = 0.0
     for fold in folds:
         constant = recalibrate(np.zeros_like(fold.scores), fold.observed).nll
-        other = recalibrate(-fold.scores, fold.observed).nll
-        gain += len(fold.sizes) * (constant - min(fold.line.nll, other))
+        mirrored = recalibrate(-fold.scores, fold.observed).nll
+        gain += len(fold.sizes) * (constant - min(fold.line.nll, mirrored))
     if gain < CLEAR_NATS:
         raise NotIdentifiableError(
             "the score model has learned nothing: held-out counts are no more probable under it than under a constant",
@@ -95,16 +95,16 @@ def _require_learning(folds: Sequence[ScoredTuples]) -> None:
 
 
 def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[list[ScoredTuples], float | None]:
-    """Every part on its right side, and the evidence for that in nats: by how much the counts are more probable."""
+    """Every fold in its orientation, and the evidence for it in nats: by how much the counts are more probable."""
     if not all(fold.symmetric for fold in folds):
         oriented = [fold.oriented() for fold in folds]
         nats = sum(len(f.sizes) * (recalibrate(-f.scores, f.observed).nll - f.line.nll) for f in oriented)
         return oriented, float(nats)
-    # Which side each scorer ended on is chance: they are put on the same one by what they say of U.
-    pointing = [priors.get(DEFAULT)(Sums(fold).sample())[0] < 0.5 for fold in folds]
+    # The orientation of each scorer is chance: their estimates on U bring all to the same one.
+    pointing = [priors.get(DEFAULT)(BinnedSums(fold).sample())[0] < 0.5 for fold in folds]
     if below_half is None:
         low = [f if below else f.mirrored() for f, below in zip(folds, pointing, strict=True)]
-        value = float(np.mean([priors.get(DEFAULT)(Sums(fold).sample())[0] for fold in low]))
+        value = float(np.mean([priors.get(DEFAULT)(BinnedSums(fold).sample())[0] for fold in low]))
         raise NotIdentifiableError(
             f"every tuple is half positive: the prior is known only up to its mirror, {value:.3f} or {1 - value:.3f}",
             hint="Say which by --assume 'prior<0.5' or --assume 'prior>0.5', or add tuples of another rate.",
@@ -112,52 +112,52 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
     return [f if below == below_half else f.mirrored() for f, below in zip(folds, pointing, strict=True)], None
 
 
-def _resampled(part: Sums, number: int, rng: np.random.Generator) -> dict[str, Floats]:
+def _resampled(sums: BinnedSums, number: int, rng: np.random.Generator) -> dict[str, Floats]:
     values: dict[str, list[Floats]] = {name: [] for name in priors.names()}
-    for sample in part.resamples(number, rng):
-        for name, into in values.items():
-            into.append(priors.get(name)(sample))
-    return {name: np.concatenate(some) if some else np.empty(0) for name, some in values.items()}
+    for sample in sums.resamples(number, rng):
+        for name, blocks in values.items():
+            blocks.append(priors.get(name)(sample))
+    return {name: np.concatenate(blocks) if blocks else np.empty(0) for name, blocks in values.items()}
 
 
-def _summary(value: float, again: Floats, confidence: float) -> Estimate:
-    defined = again[np.isfinite(again)]
+def _summary(value: float, resampled: Floats, confidence: float) -> Estimate:
+    defined = resampled[np.isfinite(resampled)]
     ci = None
-    if len(defined) and len(defined) >= (1 - MOST_UNDEFINED) * len(again):
+    if len(defined) and len(defined) >= (1 - MOST_UNDEFINED) * len(resampled):
         low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
         ci = float(low), float(high)
-    return Estimate(value if np.isfinite(value) else None, ci, again)
+    return Estimate(value if np.isfinite(value) else None, ci, resampled)
 
 
-def _doubts(
-    found: dict[str, Estimate],
+def _warnings(
+    estimates: dict[str, Estimate],
     bound: NeymanPearson,
     folds: Sequence[ScoredTuples],
     nats: float | None,
     below_half: bool | None,
 ) -> list[str]:
-    """What a careful reader should know before using the number."""
-    doubts = []
-    value, ci = found[DEFAULT].value, found[DEFAULT].ci
-    other = found[CROSS_CHECK].ci
+    """Warnings to read before using the number."""
+    warnings = []
+    value, ci = estimates[DEFAULT].value, estimates[DEFAULT].ci
+    cross_check_ci = estimates[CROSS_CHECK].ci
     if nats is not None and nats < CLEAR_NATS:
-        doubts.append(
-            f"which class is which is in doubt: the counts favour this side by only {nats:.1f} nats; "
-            "the other side would give another prior"
+        warnings.append(
+            f"the orientation is uncertain: the counts favour it by only {nats:.1f} nats; "
+            "the opposite one would give another prior"
         )
-    if found[CROSS_CHECK].value is None:
-        doubts.append(
+    if estimates[CROSS_CHECK].value is None:
+        warnings.append(
             "scores of a tuple's members are not negatively correlated: they carry hardly any class information"
         )
-    elif ci and other and (ci[1] < other[0] or other[1] < ci[0]):
-        doubts.append(
+    elif ci and cross_check_ci and (ci[1] < cross_check_ci[0] or cross_check_ci[1] < ci[0]):
+        warnings.append(
             f"{DEFAULT} and {CROSS_CHECK} disagree beyond their intervals: the classes may look different in tuples "
             "and in the unlabeled data, or counts may be wrong"
         )
     if ci and ci[0] > 1 - bound.low:
-        doubts.append(
+        warnings.append(
             f"the estimate exceeds the upper bound {1 - bound.low:.3f}: the score model is poor, or data shift"
         )
     if value is not None and below_half is not None and nats is not None and (value < 0.5) != below_half:
-        doubts.append("the counts themselves tell the side, and contradict --assume")
-    return doubts
+        warnings.append("the counts themselves tell the side, and contradict --assume")
+    return warnings

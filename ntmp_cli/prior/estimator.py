@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.recalibration import Line, looks_mirrored, recalibrate
+from ntmp_cli.counting.recalibration import Recalibration, looks_mirrored, recalibrate
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 Floats = NDArray[np.float64]
@@ -20,9 +20,9 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ScoredTuples:
-    """Scores of tuples (in a row) that the scorer never saw, their lengths and recorded counts, and scores of U.
+    """Scores of held-out tuples (concatenated), their lengths and recorded counts, and scores of U.
 
-    Scores are log-odds at the tuples' own rate of positives, up to a line a·z + b that the counts will tell.
+    Scores are log-odds at the tuples' own rate of positives, up to a line a·z + b that is fitted to the counts.
     """
 
     scores: Floats
@@ -37,7 +37,7 @@ class ScoredTuples:
         return CountObservations(self.sizes, self.counts, count_noise(self.noise))
 
     @cached_property
-    def line(self) -> Line:
+    def line(self) -> Recalibration:
         """The line under which the recorded counts are most probable."""
         return recalibrate(self.scores, self.observed)
 
@@ -56,7 +56,7 @@ class ScoredTuples:
         return replace(self, scores=-self.scores, unlabeled=-self.unlabeled)
 
     def oriented(self) -> ScoredTuples:
-        """The side on which the counts are more probable; where they cannot tell, the side it is on."""
+        """The orientation in which the counts are more probable; where they cannot decide, the present one."""
         if self.symmetric or not looks_mirrored(self.scores, self.observed):
             return self
         return self.mirrored()
@@ -64,27 +64,27 @@ class ScoredTuples:
 
 @dataclass(frozen=True)
 class Sample:
-    """What estimators look at, for R resamples at once: sums over tuples and over U, by bins of the score.
+    """The input of an estimator, for R resamples at once: sums over tuples and over U, by bins of the score.
 
-    Bins hold equally many instances of tuples and U together. Resampling U is then drawing counts of bins, and all
-    that is left of an instance is its bin, so that the cost does not grow with the data.
+    Bins hold equally many instances of tuples and U together. Resampling U is then a multinomial over bins, so
+    that the cost does not grow with the data.
     """
 
     centres: Floats  # (G,) mean score of a bin, ascending
     sigmoids: Floats  # (G,) mean σ(score) of a bin's unlabeled instances, less the mean over all tuple instances
     unlabeled: Floats  # (R, G) unlabeled instances
-    believed: Floats  # (R, G) posterior probability of tuple instances, given their tuple's count
+    posterior: Floats  # (R, G) posterior probability of tuple instances, given their tuple's count
     proxy: Floats  # (R, G) the m highest-scored instances of every tuple
     lines: Floats  # (R, 2) slope and intercept that make the scores log-odds at the tuples' rate
     strata: Integers  # (S, 2) n and m
     moments: Floats  # (R, S, 4) per stratum: tuples, Σ s, Σ s², Σ q with s = Σ h, q = Σ h² of a tuple, h = σ − its mean
     rate: float
-    whole: Sample | None = None  # of resamples: the data they were drawn from
+    original: Sample | None = None  # of resamples: the data they resample
 
     @property
     def data(self) -> Sample:
         """The data as they are: what fixes bandwidths and grids for all resamples."""
-        return self.whole or self
+        return self.original or self
 
 
 # An estimator gives the class prior π of the unlabeled pool for every resample; nan where it is undefined.

@@ -1,4 +1,4 @@
-"""The class prior of greatest likelihood, from scores that are log-odds at another rate (SPEC section 5)."""
+"""The class prior of greatest likelihood, from scores that are log-odds at another rate."""
 
 from __future__ import annotations
 

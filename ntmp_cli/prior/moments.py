@@ -1,4 +1,4 @@
-"""The class prior from first and second moments of scores (SPEC section 5)."""
+"""The class prior from first and second moments of scores."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def moments(sample: Sample) -> Floats:
     with 1/(pairs·c²), c = α(1−α)/(n−1); the scores are taken as oriented (δ > 0). Then π = (E_U h − E₋h)/δ.
     """
     n, m = sample.strata.T.astype(np.float64)
-    tuples, sums, squares, own = np.moveaxis(sample.moments, -1, 0)
+    tuples, sums, squares, squares_within = np.moveaxis(sample.moments, -1, 0)
     c = np.where(n > 1, (m / n) * (1 - m / n) / np.maximum(n - 1, 1), 0.0)
     usable = (c > 0) & (tuples >= 2)
     several = np.maximum(tuples, 2)
-    # Σ_{i≠j} (h_i−μ)(h_j−μ) = (Σh − nμ)² − Σ(h−μ)², per tuple. The factor makes up for μ being estimated
+    # Σ_{i≠j} (h_i−μ)(h_j−μ) = (Σh − nμ)² − Σ(h−μ)², per tuple. The factor corrects for μ being estimated
     # from the same tuples; without it every stratum adds its variance, and many small strata bias δ.
     between = squares - sums**2 / several
-    within = own - sums**2 / (n * several)
+    within = squares_within - sums**2 / (n * several)
     products = (1 + (n - 1) / (n * (several - 1))) * between - within
     information = np.where(usable, c * tuples * n * (n - 1) * c, 0.0).sum(axis=1)
     signal = -np.where(usable, c * products, 0.0).sum(axis=1)
@@ -36,5 +36,5 @@ def moments(sample: Sample) -> Floats:
         instances = tuples @ n
         negative = sums.sum(axis=1) / instances - delta * (tuples @ m) / instances
         mean = sample.unlabeled @ sample.sigmoids / sample.unlabeled.sum(axis=1)
-        found: Floats = (mean - negative) / delta
-    return found
+        prior: Floats = (mean - negative) / delta
+    return prior

@@ -1,4 +1,4 @@
-"""Priors and bounds from the tails of two score distributions, positives' and U's (SPEC section 5).
+"""Priors and bounds from the tails of two score distributions, positives' and U's.
 
 Far up the scores only positives are left, and P_U(s > t)/P₊(s > t) falls to π there. Positives are tuple instances,
 weighed by their exact posterior given their tuple's count, or, in the paper's protocol, each tuple's m highest.
@@ -27,15 +27,15 @@ def best_bin(sample: Sample) -> Floats:
 
     Garg et al. (2021): ĉ minimises (q_U(c) + (1+γ)(e_U + e_P))/q_P(c) with e = √(log(4/δ)/2N), and π = q_U(ĉ)/q_P(ĉ).
     """
-    positive, unlabeled = _tail(sample.believed), _tail(sample.unlabeled)
+    positive, unlabeled = _tail(sample.posterior), _tail(sample.unlabeled)
     error = sqrt(log(4 / _RISK) / 2)
-    few = error / np.sqrt(sample.unlabeled.sum(axis=1)) + error / np.sqrt(sample.believed.sum(axis=1))
+    few = error / np.sqrt(sample.unlabeled.sum(axis=1)) + error / np.sqrt(sample.posterior.sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(positive > 0, (unlabeled + (1 + _GAMMA) * few[:, None]) / positive, np.inf)
         ratio = unlabeled / positive
     best = np.argmin(bound, axis=1)
-    found: Floats = np.minimum(ratio[np.arange(len(best)), best], 1.0)
-    return found
+    prior: Floats = np.minimum(ratio[np.arange(len(best)), best], 1.0)
+    return prior
 
 
 @priors.register("tail-ratio")
@@ -43,10 +43,11 @@ def tail_ratio(sample: Sample) -> Floats:
     """Least smoothed tail ratio on the scale of probabilities, with one bandwidth for both tails."""
     data = sample.data
     p = expit(data.lines[0, 0] * data.centres + data.lines[0, 1])
-    width = silverman(p, data.unlabeled[0] + data.believed[0])
-    grid = _grid(p, data.believed[0])
-    ratio = _smooth_tail(p, sample.unlabeled, grid, width) / _smooth_tail(p, sample.believed, grid, width)
-    return _clipped(ratio.min(axis=1))
+    width = silverman(p, data.unlabeled[0] + data.posterior[0])
+    grid = _grid(p, data.posterior[0])
+    ratio = _smooth_tail(p, sample.unlabeled, grid, width) / _smooth_tail(p, sample.posterior, grid, width)
+    prior: Floats = np.clip(ratio.min(axis=1), 0.0, 1.0)
+    return prior
 
 
 @priors.register("paper")
@@ -56,7 +57,8 @@ def paper(sample: Sample) -> Floats:
     grid = _grid(z, data.proxy[0])
     tail_u = _smooth_tail(z, sample.unlabeled, grid, silverman(z, data.unlabeled[0]))
     tail_p = _smooth_tail(z, sample.proxy, grid, silverman(z, data.proxy[0]))
-    return _clipped((tail_u / tail_p).max(axis=1))
+    prior: Floats = np.clip((tail_u / tail_p).max(axis=1), 0.0, 1.0)
+    return prior
 
 
 def _grid(at: Floats, positive: Floats) -> Floats:
@@ -73,11 +75,6 @@ def _smooth_tail(at: Floats, weights: Floats, grid: Floats, width: float) -> Flo
     return np.maximum(tail, 1e-300)
 
 
-def _clipped(prior: Floats) -> Floats:
-    found: Floats = np.clip(prior, 0.0, 1.0)
-    return found
-
-
 def silverman(at: Floats, weights: Floats) -> float:
     """Silverman's rule: 0.9 · min(σ, IQR/1.34) · N^(−1/5); a positive number even for constant scores."""
     total = weights.sum()
@@ -92,14 +89,14 @@ def _quantiles(at: Floats, weights: Floats, levels: Floats) -> Floats:
     """Weighted quantiles of values in ascending order; values without weight change nothing."""
     at, weights = at[weights > 0], weights[weights > 0]
     before = np.cumsum(weights) - weights / 2
-    found: Floats = np.interp(levels * weights.sum(), before, at)
-    return found
+    quantiles: Floats = np.interp(levels * weights.sum(), before, at)
+    return quantiles
 
 
 def _tail(weights: Floats) -> Floats:
     """Share of every row at or above each bin."""
-    found: Floats = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1] / weights.sum(axis=1, keepdims=True)
-    return found
+    tail: Floats = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1] / weights.sum(axis=1, keepdims=True)
+    return tail
 
 
 class NeymanPearson(NamedTuple):

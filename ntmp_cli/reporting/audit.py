@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 SUSPICIOUS = ("tuple", "n", "recorded", "likeliest", "expected", "P(wrong)", "p", "p (BH)")
 _BINS = 40
@@ -61,28 +61,28 @@ def suspicious_cells(row: Mapping[str, Any]) -> list[str]:
 
 def to_markdown(facts: Mapping[str, Any]) -> str:
     """The page."""
-    parts = ["# Audit\n"]
-    for title, lines in sections(facts):
-        parts.append(f"## {title.capitalize()}\n")
-        parts += [f"- {name}: {text}" for name, text in lines.items()]
-        parts.append("")
+    lines = ["# Audit\n"]
+    for title, values in sections(facts):
+        lines.append(f"## {title.capitalize()}\n")
+        lines += [f"- {name}: {text}" for name, text in values.items()]
+        lines.append("")
     after = facts["after_training"]
     if after is not None:
-        parts += [f"- **warning**: {text}" for text in after["warnings"]]
+        lines += [f"- **warning**: {text}" for text in after["warnings"]]
         if after["most_suspicious"]:
-            parts += [
+            lines += [
                 "\n## Most suspicious tuples\n",
                 f"| {' | '.join(SUSPICIOUS)} |",
                 "|" + " --- |" * len(SUSPICIOUS),
             ]
-            parts += [
+            lines += [
                 f"| {' | '.join(suspicious_cells(row)).replace(chr(10), ' ')} |" for row in after["most_suspicious"]
             ]
-        parts.append(
+        lines.append(
             "\nP(wrong) is the probability that the recorded count is not the true one, given scores of networks that "
             "never saw the tuple. p is the probability of a count at most as probable as the recorded one."
         )
-    return "\n".join(parts) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def tuples_csv(rows: Mapping[str, NDArray[Any]]) -> bytes:
@@ -113,7 +113,7 @@ def audit_figure(
 
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     after = facts["after_training"]
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
         left, middle, right = figure.subplots(1, 3)
         order = np.sort(rows["wrong"])[::-1]
@@ -127,13 +127,13 @@ def audit_figure(
         middle.hist(rows["p"], np.linspace(0, 1, _BINS + 1).tolist(), color=PALETTE[0])
         middle.set(xlabel="p-value of the recorded count", ylabel="tuples", yscale="log")
         middle.set_title("p-values, if all counts were right", loc="left")
-        _draw_mixture(right, after["drift"], mixture)
+        _plot_mixture(right, after["drift"], mixture)
         for axis in (left.xaxis, middle.yaxis, right.yaxis):
             axis.set_major_formatter(plain)
         return svg_and_png(figure)
 
 
-def _draw_mixture(ax: Any, moved: Mapping[str, Any], mixture: tuple[Any, Any, Any]) -> None:
+def _plot_mixture(ax: Any, moved: Mapping[str, Any], mixture: tuple[Any, Any, Any]) -> None:
     inside, posterior, outside = mixture
     edges = np.linspace(0, 1, _BINS + 1)
     positive = np.histogram(inside, edges, weights=posterior)[0] / posterior.sum()

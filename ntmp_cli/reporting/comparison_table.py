@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ntmp_cli.evaluation.comparisons import Comparison, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import ABSENT, in_percent, signed, statistics_cells
+from ntmp_cli.reporting.formatting import ABSENT, in_percent, signed, statistics_cells
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 from ntmp_cli.reporting.words import LEVEL, tested_words, winner_of
 
 
@@ -16,17 +16,21 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
 
     None where nothing was compared by these metrics.
     """
-    rows = [found for found in comparisons if found["metric"] in metrics]
+    rows = [comparison for comparison in comparisons if comparison["metric"] in metrics]
     if not rows:
         return None
     order = list(dict.fromkeys(map(_where, rows)))
     rows.sort(
-        key=lambda found: (found["scope"] != "overall", order.index(_where(found)), metrics.index(found["metric"]))
+        key=lambda comparison: (
+            comparison["scope"] != "overall",
+            order.index(_where(comparison)),
+            metrics.index(comparison["metric"]),
+        )
     )
-    several = len({entry_of(found) for found in rows}) > 1
-    blocks: dict[tuple[str, str], list[tuple[Cell, ...]]] = {}
-    for found in rows:
-        blocks.setdefault((_where(found), found["metric"] if several else ""), []).append(_row(found))
+    several = len({method_variant_of(comparison) for comparison in rows}) > 1
+    blocks: dict[tuple[str, str], list[tuple[TableCell, ...]]] = {}
+    for comparison in rows:
+        blocks.setdefault((_where(comparison), comparison["metric"] if several else ""), []).append(_row(comparison))
     columns = (
         Column("where", ("dataset", "tuples", "prior"), shown=len({where for where, _ in blocks}) > 1),
         Column("metric", ("metric",)),
@@ -41,44 +45,44 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
     return Table(_caption(comparisons, metrics, title), columns, tuple(map(tuple, blocks.values())))
 
 
-def _row(found: Comparison) -> tuple[Cell, ...]:
-    metric, difference = found["metric"], found["difference"]
+def _row(comparison: Comparison) -> tuple[TableCell, ...]:
+    metric, difference = comparison["metric"], comparison["difference"]
     lower_is_better = facts_of(metric).lower_is_better
-    better = found["losses" if lower_is_better else "wins"]
-    conclusion = conclude(found)
-    interval, p, cliff = statistics_cells(metric, found)
+    better = comparison["losses" if lower_is_better else "wins"]
+    conclusion = conclude(comparison)
+    interval, p, cliff = statistics_cells(metric, comparison)
     return (
-        Cell(_where(found), (found["dataset"], found["tuples"], found["prior"])),
-        Cell(f"{metric} (lower is better)" if lower_is_better else metric, (metric,)),
-        Cell(str(entry_of(found)), (found["method"], found["variant"])),
-        Cell(conclusion, (conclusion,), best=conclusion == "better"),
-        Cell(ABSENT if difference is None else signed(metric, difference), (difference,)),
+        TableCell(_where(comparison), (comparison["dataset"], comparison["tuples"], comparison["prior"])),
+        TableCell(f"{metric} (lower is better)" if lower_is_better else metric, (metric,)),
+        TableCell(str(method_variant_of(comparison)), (comparison["method"], comparison["variant"])),
+        TableCell(conclusion, (conclusion,), best=conclusion == "better"),
+        TableCell(ABSENT if difference is None else signed(metric, difference), (difference,)),
         interval,
-        Cell(f"{better} of {found['pairs']}", (better, found["pairs"])),
+        TableCell(f"{better} of {comparison['pairs']}", (better, comparison["pairs"])),
         p,
         cliff,
     )
 
 
-def conclude(found: Comparison) -> str:
+def conclude(comparison: Comparison) -> str:
     """What the test allows to say of the method, in a word or two."""
-    p, least = found["p_holm"], found["smallest_p_holm"] or 0.0
+    p, least = comparison["p_holm"], comparison["smallest_p_holm"] or 0.0
     if p is None:
         return "no run in common"
     if p >= LEVEL:
         return "too few pairs to tell" if least >= LEVEL else "not told apart"
-    side = winner_of(found)
+    side = winner_of(comparison)
     if side is None:
         return "differs, direction unclear"
-    if found["reference_is_oracle"]:
+    if comparison["reference_is_oracle"]:
         return "differs from the upper bound"
     return "better" if side > 0 else "worse"
 
 
-def _where(found: Comparison) -> str:
-    if found["scope"] == "overall":
-        return f"all {found['cells']} cells"
-    return f"{found['dataset']} {found['tuples']} π={found['prior']:g}"
+def _where(comparison: Comparison) -> str:
+    if comparison["scope"] == "overall":
+        return f"all {comparison['cells']} cells"
+    return f"{comparison['dataset']} {comparison['tuples']} π={comparison['prior']:g}"
 
 
 def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-Facts = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ntmp_cli.theory.assessment import DesignFacts
+
 SHOWN_STRATA = 6
 NO_BOUND = "no bound"
 
@@ -30,24 +32,24 @@ _PRIOR = {
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its lines: what, and what about it."""
+    """A heading and its lines of name and text."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
 
 
-def heading(facts: Facts) -> str:
+def heading(facts: DesignFacts) -> str:
     return f"Design: {facts['source']}"
 
 
-def changes_of(facts: Facts) -> list[str]:
+def changes_of(facts: DesignFacts) -> list[str]:
     """What to change, or that nothing needs to be."""
     return [change["text"].strip() for change in facts["changes"]] or [
         "Nothing: the risk and the likelihood of the counts are identifiable, and the margin and the target are kept."
     ]
 
 
-def sections(facts: Facts) -> list[Section]:
+def sections(facts: DesignFacts) -> list[Section]:
     """All but what to change."""
     built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _prior(facts)]
     if facts["count_noise"]:
@@ -55,17 +57,17 @@ def sections(facts: Facts) -> list[Section]:
     return [*built, _noise(facts), _clamps(facts)]
 
 
-def to_markdown(facts: Facts) -> str:
+def to_markdown(facts: DesignFacts) -> str:
     """The page as a file."""
-    parts = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
+    blocks = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
     for section in sections(facts):
-        parts += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
-    parts += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
-    return "\n\n".join(parts) + "\n"
+        blocks += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
+    blocks += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
+    return "\n\n".join(blocks) + "\n"
 
 
-def _data(facts: Facts) -> Section:
-    strata: Sequence[Facts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
+def _data(facts: DesignFacts) -> Section:
+    strata: Sequence[DesignFacts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
     shown = [f"({s['n']},{s['m']}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
     more = f" … and {len(strata) - SHOWN_STRATA} more" if len(strata) > SHOWN_STRATA else ""
     return Section(
@@ -84,7 +86,7 @@ def _data(facts: Facts) -> Section:
     )
 
 
-def _identifiable(facts: Facts) -> Section:
+def _identifiable(facts: DesignFacts) -> Section:
     known = facts["identifiable"]
     return Section(
         "What can be learned",
@@ -95,13 +97,13 @@ def _identifiable(facts: Facts) -> Section:
                 "count likelihood",
                 f"{_yes(known['count_likelihood'], '')}; learns from {_SIGNAL[known['count_signal']]}",
             ),
-            ("which class is which", f"told {_NAMED[known['classes_named_by']]}"),
+            ("orientation of the classes", f"identified {_NAMED[known['classes_named_by']]}"),
             ("the prior, if unknown", _PRIOR[known["prior_if_unknown"]]),
         ),
     )
 
 
-def _conditioning(facts: Facts) -> Section:
+def _conditioning(facts: DesignFacts) -> Section:
     c = facts["conditioning"]
     return Section(
         "How well conditioned",
@@ -122,7 +124,7 @@ def _conditioning(facts: Facts) -> Section:
     )
 
 
-def _margin(facts: Facts) -> Section:
+def _margin(facts: DesignFacts) -> Section:
     m = facts["margin"]
     kept, pooled = ("kept" if m[key] else "not kept" for key in ("kept", "kept_pooled"))
     lines = [("margin ε₀", f"{m['margin']:g}, {kept}; pooled {pooled}")]
@@ -136,12 +138,12 @@ def _margin(facts: Facts) -> Section:
     return Section("Operating margin", tuple(lines))
 
 
-def _addition(stratum: Facts) -> str:
+def _addition(stratum: DesignFacts) -> str:
     pure = ", a label for every member" if stratum["m"] in (0, stratum["n"]) else ""
     return f"{stratum['tuples']:,} × ({stratum['n']},{stratum['m']}){pure}"
 
 
-def _prior(facts: Facts) -> Section:
+def _prior(facts: DesignFacts) -> Section:
     p = facts["prior_error"]
     return Section(
         f"If the prior is off by {p['error']:g}",
@@ -152,8 +154,8 @@ def _prior(facts: Facts) -> Section:
     )
 
 
-def _counts(noise: Facts) -> Section:
-    one, many = noise["one_error_for_all"], noise["independent_errors"]
+def _counts(noise: DesignFacts) -> Section:
+    shared, independent = noise["one_error_for_all"], noise["independent_errors"]
     return Section(
         f"If a count is off by one with probability {noise['noise']:g}",
         (
@@ -162,15 +164,18 @@ def _counts(noise: Facts) -> Section:
                 f"{_bound(noise['largest_bias_stratified'])}; gap as recorded {noise['apparent_gap']:.4g}",
             ),
             ("largest bias, pooled", _bound(noise["largest_bias_pooled"])),
-            ("the paper's bounds, one error for all", f"always {_bound(one['always'])}"),
-            ("… on average 2B E|α̂−α|/η²", _bound(one["mean"])),
-            ("… by the variance 2Bσ/η²", _bound(one["variance"])),
-            ("… independent errors, sub-Gaussian", f"|ᾱ̂ − ᾱ| ≤ {many['reach']:.3g}: {_bound(many['sub_gaussian'])}"),
+            ("the paper's bounds, one error for all", f"always {_bound(shared['always'])}"),
+            ("… on average 2B E|α̂−α|/η²", _bound(shared["mean"])),
+            ("… by the variance 2Bσ/η²", _bound(shared["variance"])),
+            (
+                "… independent errors, sub-Gaussian",
+                f"|ᾱ̂ − ᾱ| ≤ {independent['reach']:.3g}: {_bound(independent['sub_gaussian'])}",
+            ),
         ),
     )
 
 
-def _noise(facts: Facts) -> Section:
+def _noise(facts: DesignFacts) -> Section:
     e = facts["estimation"]
     deviation = _bound(e["deviation"], excess=False)
     return Section(
@@ -187,19 +192,19 @@ def _noise(facts: Facts) -> Section:
     )
 
 
-def _clamps(facts: Facts) -> Section:
+def _clamps(facts: DesignFacts) -> Section:
     clamp = facts["source_clamp"]
     if clamp is None:
         return Section("Clamps", (("by source", "there is no risk to clamp"),))
     if clamp["nonnegative"]:
-        return Section("Clamps", (("by class or by source", "no part is negative at a perfect classifier"),))
-    which = "tuple" if clamp["tuples"] < 0 else "unlabeled"
+        return Section("Clamps", (("by class or by source", "no risk term is negative at a perfect classifier"),))
+    source = "tuple" if clamp["tuples"] < 0 else "unlabeled"
     value = min(clamp["tuples"], clamp["unlabeled"])
     return Section(
         "Clamps",
         (
-            ("by class", "parts are never negative in the population"),
-            ("by source", f"moves the optimum: at a perfect classifier the {which} part is {value:.3g} B"),
+            ("by class", "risk terms are never negative in the population"),
+            ("by source", f"moves the optimum: at a perfect classifier the {source} term is {value:.3g} B"),
         ),
     )
 
@@ -216,12 +221,12 @@ def _times(value: float | None) -> str:
     return "∞" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _bound(bound: Facts, *, excess: bool = True) -> str:
+def _bound(bound: DesignFacts, *, excess: bool = True) -> str:
     if bound["value"] is None:
         return NO_BOUND
     more = ", vacuous" if bound["vacuous"] else f", excess risk {bound['excess_risk']:.3g} B" if excess else ""
     return f"{bound['value']:.3g} B{more}"
 
 
-def _sizes(sizes: Facts | None) -> str:
+def _sizes(sizes: DesignFacts | None) -> str:
     return "never" if sizes is None else f"{sizes['tuples']:,} tuples and {sizes['unlabeled']:,} unlabeled"

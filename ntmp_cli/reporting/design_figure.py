@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 
 def inflation_figure(
@@ -25,7 +25,7 @@ def inflation_figure(
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(7.5, 4.2), dpi=DPI, layout="constrained")
         ax = figure.subplots()
         for (name, values), color in zip(curves.items(), PALETTE, strict=False):
@@ -51,7 +51,7 @@ def inflation_figure(
 
 
 def _limits(curves: Mapping[str, Sequence[float | None]]) -> tuple[float, float]:
-    """Room for all but the pole, where the curves have no end."""
-    values = [value for each in curves.values() for value in each if value is not None]
+    """Limits that leave out the pole, where the curves are unbounded."""
+    values = [value for curve in curves.values() for value in curve if value is not None]
     lowest = min(values)
     return lowest / 2, min(max(values) * 2, lowest * 1e5)

@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ntmp_cli.evaluation.comparisons import Entry, entry_of
+from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of, t_interval
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
-from ntmp_cli.reporting.tables import in_percent, metric_header, metric_number
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
+from ntmp_cli.reporting.formatting import in_percent, metric_header, metric_number
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,12 +34,12 @@ def method_dots(summary: Sequence[SummaryRow], metric: str) -> dict[str, bytes]:
     entries, oracles = _order(rows), _oracles(rows)
     across = min(MOST_COLUMNS, len(cells))
     down = math.ceil(len(cells) / across)
-    with house_style():
+    with figure_style():
         size = (10, down * (0.85 + 0.3 * (len(entries) + _gap(entries, oracles))))
         figure = Figure(figsize=size, dpi=DPI, layout="constrained")
         axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel().tolist()
         for ax, cell in zip(axes, cells, strict=False):
-            _panel(ax, cell, {entry_of(row): row for row in rows if cell_of(row) == cell}, entries, oracles)
+            _panel(ax, cell, {method_variant_of(row): row for row in rows if cell_of(row) == cell}, entries, oracles)
         for ax in axes[len(cells) :]:
             ax.set_axis_off()
         for ax in axes[-across:]:
@@ -56,30 +56,36 @@ def dots_caption(summary: Sequence[SummaryRow], metric: str) -> str:
     return " ".join(sentences)
 
 
-def _oracles(rows: Sequence[SummaryRow]) -> set[Entry]:
-    return {entry_of(row) for row in rows if row["is_oracle"]}
+def _oracles(rows: Sequence[SummaryRow]) -> set[MethodVariant]:
+    return {method_variant_of(row) for row in rows if row["is_oracle"]}
 
 
-def _order(rows: Sequence[SummaryRow]) -> list[Entry]:
+def _order(rows: Sequence[SummaryRow]) -> list[MethodVariant]:
     """By the mean over cells, the best first, oracles last."""
-    means: dict[Entry, list[float]] = {}
+    means: dict[MethodVariant, list[float]] = {}
     for row in rows:
-        means.setdefault(entry_of(row), []).append(row["mean"] or 0.0)
+        means.setdefault(method_variant_of(row), []).append(row["mean"] or 0.0)
     sign = 1 if facts_of(rows[0]["metric"]).lower_is_better else -1
     oracles = _oracles(rows)
 
-    def place(entry: Entry) -> tuple[bool, float, Entry]:
+    def place(entry: MethodVariant) -> tuple[bool, float, MethodVariant]:
         return entry in oracles, sign * sum(means[entry]) / len(means[entry]), entry
 
     return sorted(means, key=place)
 
 
-def _gap(entries: Sequence[Entry], oracles: set[Entry]) -> float:
+def _gap(entries: Sequence[MethodVariant], oracles: set[MethodVariant]) -> float:
     """Room between the methods and the oracles, in rows."""
     return 0.6 if 0 < len(oracles) < len(entries) else 0.0
 
 
-def _panel(ax: Axes, cell: Cell, rows: dict[Entry, SummaryRow], entries: Sequence[Entry], oracles: set[Entry]) -> None:
+def _panel(
+    ax: Axes,
+    cell: DataCell,
+    rows: dict[MethodVariant, SummaryRow],
+    entries: Sequence[MethodVariant],
+    oracles: set[MethodVariant],
+) -> None:
     gap = _gap(entries, oracles)
     places = {entry: at + gap * (entry in oracles) for at, entry in enumerate(entries)}
     for entry, row in rows.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.reporting.drawing import DPI, LINE_STYLES, PALETTE, Dash, house_style, png, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, LINE_STYLES, PALETTE, Dash, figure_style, png, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class Band(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How a label is drawn in every panel."""
+    """Colour and dash of a label in every panel."""
 
     color: str
     linestyle: Dash
@@ -71,12 +71,12 @@ def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     """
     looks = looks_of(list(dict.fromkeys(curve.label for curve in curves)))
 
-    def draw(group: str, row: Sequence[Axes]) -> None:
+    def plot_row(group: str, row: Sequence[Axes]) -> None:
         members = [curve for curve in curves if curve.group == group]
         for ax, name in zip(row, _PANELS, strict=True):
-            _draw_panel(ax, name, members, looks)
+            _plot_panel(ax, name, members, looks)
 
-    return panel_grid([curve.group for curve in curves], len(_PANELS), looks, draw, title=title)
+    return panel_grid([curve.group for curve in curves], len(_PANELS), looks, plot_row, title=title)
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,14 @@ def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str
     """
     looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 
-    def draw(group: str, row: Sequence[Axes]) -> None:
+    def plot_row(group: str, row: Sequence[Axes]) -> None:
         for ax, (scaling, name) in zip(row, _SCALINGS.items(), strict=True):
-            members = [own for own in diagrams if (own.group, own.scaling) == (group, scaling)]
-            _draw_reliability(ax, name, members, looks)
+            members = [diagram for diagram in diagrams if (diagram.group, diagram.scaling) == (group, scaling)]
+            _plot_reliability(ax, name, members, looks)
 
-    return panel_grid([own.group for own in diagrams], len(_SCALINGS), looks, draw, title=title, row_height=3.4)
+    return panel_grid(
+        [diagram.group for diagram in diagrams], len(_SCALINGS), looks, plot_row, title=title, row_height=3.4
+    )
 
 
 def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], title: str) -> bytes:
@@ -126,7 +128,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
 
     canvas, centres = _mosaic(images)
     height, width = canvas.shape[:2]
-    with house_style():
+    with figure_style():
         # The axes fill the figure, so that one pixel of the canvas is one pixel of the file; text
         # goes outside, and the tight box makes room for it.
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
@@ -147,7 +149,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
 def pooled_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
     """Mass, confidence and frequency of the bins of several seeds together, all of the same weight; no empty bin."""
     mass, confidence, frequency = (
-        np.array([[0.0 if value is None else value for value in getattr(own, name)] for own in diagrams])
+        np.array([[0.0 if value is None else value for value in getattr(diagram, name)] for diagram in diagrams])
         for name in ("mass", "confidence", "frequency")
     )
     total = mass.sum(axis=0)
@@ -159,15 +161,15 @@ def pooled_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
     )
 
 
-def _draw_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: dict[str, Look]) -> None:
+def _plot_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: dict[str, Look]) -> None:
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     ax.set(xlabel=f"probability, {name}", ylabel="share of positives")
     ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
     for label, look in looks.items():
-        members = [own for own in diagrams if own.label == label]
+        members = [diagram for diagram in diagrams if diagram.label == label]
         if members:
             mass, confidence, frequency = pooled_bins(members)
-            # Bins of few instances scatter; pale lines let the large points speak.
+            # Bins of few instances scatter; pale lines keep the large points in front.
             ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2, alpha=0.35)
             ax.scatter(confidence, frequency, s=8 + 150 * mass, color=look.color, alpha=0.85, linewidths=0)
     if not diagrams:
@@ -182,8 +184,8 @@ def seed_band(points: Sequence[Points]) -> Band:
     epochs = sorted({epoch for seed in points for epoch, _ in seed})
     at = {epoch: index for index, epoch in enumerate(epochs)}
     values = np.full((len(points), len(epochs)), np.nan)
-    for seed, own in enumerate(points):
-        for epoch, value in own:
+    for seed, points_of_seed in enumerate(points):
+        for epoch, value in points_of_seed:
             values[seed, at[epoch]] = value
     count = np.sum(~np.isnan(values), axis=0)
     mean = np.nansum(values, axis=0) / count
@@ -202,7 +204,7 @@ def looks_of(labels: Sequence[str]) -> dict[str, Look]:
     return dict(zip(labels, looks, strict=False))
 
 
-def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, Look]) -> None:
+def _plot_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, Look]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     ax.set_xlabel("epoch")
@@ -211,7 +213,7 @@ def _draw_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
     epochs: set[int] = set()
     for label, look in looks.items():
         band = seed_band([_PANELS[name](curve) for curve in curves if curve.label == label])
-        if len(band.epochs) == 1:  # no line to draw: a point with its spread
+        if len(band.epochs) == 1:  # no line to plot: a point with its spread
             spread = None if np.isnan(band.std).any() else band.std
             ax.errorbar(band.epochs, band.mean, spread, fmt="o", markersize=5, capsize=3, color=look.color)
         elif len(band.epochs):
@@ -236,7 +238,7 @@ def panel_grid(
     groups: Sequence[str],
     columns: int,
     looks: dict[str, Look],
-    draw: Callable[[str, Sequence[Axes]], None],
+    plot_row: Callable[[str, Sequence[Axes]], None],
     *,
     title: str,
     row_height: float = 2.6,
@@ -250,14 +252,14 @@ def panel_grid(
     legend = _legend_columns(list(looks))
     heading = textwrap.fill(title, 100)
     height = 0.35 * (1 + heading.count("\n")) + row_height * len(rows) + 0.25 * math.ceil(len(looks) / legend)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(10, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for group, row in zip(rows, axes, strict=True):
             row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
-            draw(group, row)
-        _draw_legend(figure, looks, legend)
+            plot_row(group, row)
+        _plot_legend(figure, looks, legend)
         return svg_and_png(figure)
 
 
@@ -267,7 +269,7 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), 130 // (widest + 10)))
 
 
-def _draw_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
+def _plot_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=look.color, linestyle=look.linestyle) for look in looks.values()]

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ntmp_cli.evaluation.comparisons import Entry
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import best_rows, in_percent, metric_cell, setting_words
+from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.formatting import best_rows, in_percent, metric_cell, setting_words
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 
 
-def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes: Sequence[str] = ()) -> Table:
+def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str) -> Table:
     """Means with their spread; rows of equal tuples and prior form a block, as in the paper."""
     rows = [row for row in summary if row["metric"] == metric]
-    oracles = {_entry(row) for row in rows if row["is_oracle"]}
-    entries = sorted({_entry(row) for row in rows}, key=lambda entry: (entry in oracles, entry))
-    by_cell: dict[DataCell, dict[Entry, SummaryRow]] = {}
+    oracles = {method_variant_of(row) for row in rows if row["is_oracle"]}
+    entries = sorted({method_variant_of(row) for row in rows}, key=lambda entry: (entry in oracles, entry))
+    by_cell: dict[DataCell, dict[MethodVariant, SummaryRow]] = {}
     for row in rows:
-        by_cell.setdefault(cell_of(row), {})[_entry(row)] = row
-    blocks: dict[tuple[str, float], list[tuple[Cell, ...]]] = {}
+        by_cell.setdefault(cell_of(row), {})[method_variant_of(row)] = row
+    blocks: dict[tuple[str, float], list[tuple[TableCell, ...]]] = {}
     for cell in sorted(by_cell, key=_paper_order):
-        best = {_entry(row) for row in best_rows(list(by_cell[cell].values()))}
+        best = {method_variant_of(row) for row in best_rows(list(by_cell[cell].values()))}
         line = [metric_cell(metric, by_cell[cell].get(entry), best=entry in best) for entry in entries]
         blocks.setdefault((cell.tuples, cell.prior), []).append((*_labels(cell), *line))
     unit = " (%)" if in_percent(metric) else ""
@@ -32,7 +31,6 @@ def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes
         setting_words(rows),
         *(["Bold: best mean of each row"] if marked else []),
         *([f"Not ranked, because it sees the labels: {', '.join(unranked)}"] if unranked else []),
-        *notes,
     ]
     fields = ("mean", "std", "undefined", "ci_low", "ci_high")
     columns = (
@@ -44,15 +42,11 @@ def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str, notes
     return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
 
 
-def _entry(row: SummaryRow) -> Entry:
-    return Entry(row["method"], row["variant"])
-
-
-def _labels(cell: DataCell) -> list[Cell]:
+def _labels(cell: DataCell) -> list[TableCell]:
     return [
-        Cell(cell.tuples, (cell.tuples, cell.n, cell.m)),
-        Cell(f"{cell.prior:g}", (cell.prior,)),
-        Cell(cell.dataset, (cell.dataset,)),
+        TableCell(cell.tuples, (cell.tuples, cell.n, cell.m)),
+        TableCell(f"{cell.prior:g}", (cell.prior,)),
+        TableCell(cell.dataset, (cell.dataset,)),
     ]
 
 

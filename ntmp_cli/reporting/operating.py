@@ -12,18 +12,18 @@ SHOWN_POINTS = 12
 
 @dataclass(frozen=True)
 class Operating:
-    """One training: the spec of its tuples, the prior of U, the one it was told, mean rate, strata (n, m, tuples)."""
+    """One training: tuple spec, true and training prior of U, mean rate, strata (n, m, tuples)."""
 
     tuples: str
     prior: float
-    told_prior: float
+    trained_prior: float
     mean_rate: float
     strata: tuple[tuple[int, int, int], ...]
 
     @property
     def gap(self) -> float:
         """Δ_op = |ᾱ − π̂|."""
-        return abs(self.mean_rate - self.told_prior)
+        return abs(self.mean_rate - self.trained_prior)
 
 
 def operating_of(run: Mapping[str, Any]) -> Operating:
@@ -40,13 +40,13 @@ def _gaps(runs: Sequence[Operating]) -> Iterator[str]:
     designs: dict[tuple[str, float], list[float]] = {}
     for run in runs:
         designs.setdefault((run.tuples, run.prior), []).append(run.gap)
-    parts = []
+    phrases = []
     for (tuples, prior), gaps in list(designs.items())[:SHOWN_POINTS]:
         spread = "" if max(gaps) - min(gaps) < 5e-5 else f" ({min(gaps):.4f} to {max(gaps):.4f})"
-        parts.append(f"{sum(gaps) / len(gaps):.4f}{spread} for {tuples} at π = {prior:g}")
-    if parts:
+        phrases.append(f"{sum(gaps) / len(gaps):.4f}{spread} for {tuples} at π = {prior:g}")
+    if phrases:
         more = f" and {len(designs) - SHOWN_POINTS} more" if len(designs) > SHOWN_POINTS else ""
-        yield f"Operating gap Δ_op = |ᾱ − π̂|: {', '.join(parts)}{more}"
+        yield f"Operating gap Δ_op = |ᾱ − π̂|: {', '.join(phrases)}{more}"
 
 
 def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntmp_cli.evaluation.comparisons import entry_of
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of, t_interval
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import (
+from ntmp_cli.evaluation.comparisons import method_variant_of
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
+from ntmp_cli.reporting.formatting import (
     ABSENT,
     UNDEFINED,
     best_rows,
@@ -17,6 +15,7 @@ from ntmp_cli.reporting.tables import (
     metric_header,
     metric_number,
 )
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 from ntmp_cli.reporting.verdict import rank
 
 DEFAULT_METRICS = ("accuracy", "auroc", "ap")
@@ -58,32 +57,32 @@ def _ordered(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
 
 def _block(
     rows: Sequence[SummaryRow], summary: Sequence[SummaryRow], metrics: Sequence[str]
-) -> tuple[tuple[Cell, ...], ...]:
+) -> tuple[tuple[TableCell, ...], ...]:
     cell = cell_of(rows[0])
-    own = {(entry_of(row), row["metric"]): row for row in summary if cell_of(row) == cell}
-    best = {metric: best_rows([row for (_, name), row in own.items() if name == metric]) for metric in metrics}
+    rows_of_cell = {(method_variant_of(row), row["metric"]): row for row in summary if cell_of(row) == cell}
+    best = {metric: best_rows([row for (_, name), row in rows_of_cell.items() if name == metric]) for metric in metrics}
     return tuple(
         (
             *label_cells(row, row["seeds"]),
             *(
-                _value(own.get((entry_of(row), metric)), best[metric], with_interval=not at)
-                for at, metric in enumerate(metrics)
+                _value(rows_of_cell.get((method_variant_of(row), metric)), best[metric], with_interval=not position)
+                for position, metric in enumerate(metrics)
             ),
         )
         for row in rows
     )
 
 
-def _value(row: SummaryRow | None, best: Sequence[SummaryRow], *, with_interval: bool) -> Cell:
+def _value(row: SummaryRow | None, best: Sequence[SummaryRow], *, with_interval: bool) -> TableCell:
     if row is None:
-        return Cell(ABSENT, (None,))
+        return TableCell(ABSENT, (None,))
     metric, mean = row["metric"], row["mean"]
     if mean is None:
-        return Cell(UNDEFINED, (None,))
+        return TableCell(UNDEFINED, (None,))
     interval = t_interval(row) if with_interval else None
     brackets = f" [{', '.join(metric_number(metric, limit) for limit in interval)}]" if interval else ""
     partly = f" ({row['undefined']} of {row['seeds']} {UNDEFINED})" if row["undefined"] else ""
-    return Cell(f"{metric_number(metric, mean)}{brackets}{partly}", (mean,), row in best)
+    return TableCell(f"{metric_number(metric, mean)}{brackets}{partly}", (mean,), row in best)
 
 
 def _caption(rows: Sequence[SummaryRow], varies: dict[str, bool]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ntmp_cli.reporting.rendering import Cell, Table, to_latex
+from ntmp_cli.reporting.rendering import Table, TableCell, to_latex
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class PageRun:
-    """A run: a line about it, what was found, its settings, and where it came from (name to SHA-256)."""
+    """A run: a line about it, its results, its settings and its lineage (name to SHA-256)."""
 
     name: str
     about: str
@@ -67,7 +67,7 @@ class Page:
 
 def render_page(page: Page) -> bytes:
     """The page as UTF-8: text from outside is escaped, and a content policy forbids whatever is not in the file."""
-    style, script = _own("page.css"), _own("page.js")
+    style, script = _template_text("page.css"), _template_text("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -94,7 +94,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _own(name: str) -> str:
+def _template_text(name: str) -> str:
     return files("ntmp_cli.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -106,7 +106,7 @@ def _data_uri(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _sort_key(cell: Cell) -> str:
+def _sort_key(cell: TableCell) -> str:
     """What a numeric column is sorted by; empty where there is no number, which goes last."""
     number = cell.number
     return "" if number is None or number != number else repr(number)

@@ -1,4 +1,4 @@
-"""The paper's cells beside ours: matched by data set, (n, m), prior, method and metric, with the difference."""
+"""The paper's cells beside an evaluation's, matched by data set, (n, m), prior, method and metric."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 import yaml
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell as DataCell
-from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.rendering import Cell, Column, Table
-from ntmp_cli.reporting.tables import in_percent, metric_cell, metric_number, signed
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.formatting import in_percent, metric_cell, metric_number, signed
+from ntmp_cli.reporting.rendering import Column, Table, TableCell
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class PaperCell:
 
 
 @dataclass(frozen=True)
-class Ours:
-    """What the rows of a summary do not say about a cell's runs: operating gap, and whether the encoder is frozen."""
+class RunSetting:
+    """What a summary lacks about the runs of a cell: operating gap, and whether the encoder is frozen."""
 
     gap: float
     frozen: bool
@@ -66,41 +65,41 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
                 )
 
 
-def counterparts(row: SummaryRow, ours: Ours | None) -> list[PaperCell]:
-    """The paper's cells of our row's method; of a method that the paper lacks, the best cell of the same setting.
+def counterparts(row: SummaryRow, setting: RunSetting | None) -> list[PaperCell]:
+    """The paper's cells of the row's method; of a method that the paper lacks, the best cell of the same setting.
 
     An oracle competes with no method.
     """
-    there = [cell for cell in paper_cells() if matches(cell, row, ours)]
+    matching = [cell for cell in paper_cells() if matches(cell, row, setting)]
     if row["method"] in {cell.method for cell in paper_cells()} or row["is_oracle"]:
-        return [cell for cell in there if cell.method == row["method"]]
-    return sorted(there, key=lambda cell: cell.mean, reverse=not facts_of(row["metric"]).lower_is_better)[:1]
+        return [cell for cell in matching if cell.method == row["method"]]
+    return sorted(matching, key=lambda cell: cell.mean, reverse=not facts_of(row["metric"]).lower_is_better)[:1]
 
 
-def matches(cell: PaperCell, row: SummaryRow, ours: Ours | None) -> bool:
-    """Whether the paper's cell is about the setting of our row, by whatever method, as far as the paper says."""
+def matches(cell: PaperCell, row: SummaryRow, setting: RunSetting | None) -> bool:
+    """Whether the paper's cell has the setting of the row, by any method, as far as the paper states it."""
     named = (row["dataset"], row["metric"]) == (cell.dataset, cell.metric)
     if not named or row["tuples"] != f"{row['n']}:{row['m']}":  # mixtures, or tuples made with other settings
         return False
     if cell.n is not None:
         return (row["n"], row["m"], row["prior"]) == (cell.n, cell.m, cell.prior)
-    if ours is None:
+    if setting is None:
         return False
-    return ours.frozen if cell.frozen else not ours.frozen and cell.gap == round(ours.gap, 2)
+    return setting.frozen if cell.frozen else not setting.frozen and cell.gap == round(setting.gap, 2)
 
 
 def beside_the_paper(
-    summary: Sequence[SummaryRow], facts: Mapping[tuple[DataCell, Entry], Ours], *, title: str
+    summary: Sequence[SummaryRow], facts: Mapping[tuple[DataCell, MethodVariant], RunSetting], *, title: str
 ) -> Table:
     """A row per cell that both have: ours, the paper's, the difference. Blocks are data set, tuples and prior."""
-    blocks: dict[DataCell, list[tuple[Cell, ...]]] = {}
-    unsaid = foreign = False
+    blocks: dict[DataCell, list[tuple[TableCell, ...]]] = {}
+    unknown_setting = other_method = False
     for row in summary:
-        cell, entry = cell_of(row), Entry(row["method"], row["variant"])
-        for theirs in counterparts(row, facts.get((cell, entry))):
-            blocks.setdefault(cell, []).append(_line(row, entry, theirs))
-            unsaid = unsaid or theirs.n is None
-            foreign = foreign or theirs.method != entry.method
+        cell, entry = cell_of(row), method_variant_of(row)
+        for paper_cell in counterparts(row, facts.get((cell, entry))):
+            blocks.setdefault(cell, []).append(_line(row, entry, paper_cell))
+            unknown_setting = unknown_setting or paper_cell.n is None
+            other_method = other_method or paper_cell.method != entry.method
     if not blocks:
         known, methods = (sorted({getattr(cell, name) for cell in paper_cells()}) for name in ("dataset", "method"))
         raise UsageError(
@@ -113,9 +112,9 @@ def beside_the_paper(
         "Mean ± standard deviation; difference: ours minus the paper's, in percentage points for accuracy",
         "The paper's single runs are not known, so no difference is tested",
     ]
-    if foreign:
+    if other_method:
         sentences.append("A method that the paper lacks stands beside the paper's best of the same setting, by name")
-    if unsaid:
+    if unknown_setting:
         sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")
     columns = (
         Column("dataset", ("dataset",)),
@@ -131,21 +130,24 @@ def beside_the_paper(
     return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
 
 
-def _line(row: SummaryRow, entry: Entry, theirs: PaperCell) -> tuple[Cell, ...]:
+def _line(row: SummaryRow, entry: MethodVariant, paper_cell: PaperCell) -> tuple[TableCell, ...]:
     metric, mean = row["metric"], row["mean"]
-    spread = "" if theirs.std is None else f" ± {metric_number(metric, theirs.std)}"
-    whose = "" if theirs.method == entry.method else f" ({theirs.method})"
+    spread = "" if paper_cell.std is None else f" ± {metric_number(metric, paper_cell.std)}"
+    method = "" if paper_cell.method == entry.method else f" ({paper_cell.method})"
     unit = " (%)" if in_percent(metric) else ""
     return (
-        Cell(row["dataset"], (row["dataset"],)),
-        Cell(row["tuples"], (row["tuples"], row["n"], row["m"])),
-        Cell(f"{row['prior']:g}", (row["prior"],)),
-        Cell(str(entry), tuple(entry)),
-        Cell(metric + unit, (metric,)),
-        Cell(str(row["seeds"]), (row["seeds"],)),
+        TableCell(row["dataset"], (row["dataset"],)),
+        TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
+        TableCell(f"{row['prior']:g}", (row["prior"],)),
+        TableCell(str(entry), tuple(entry)),
+        TableCell(metric + unit, (metric,)),
+        TableCell(str(row["seeds"]), (row["seeds"],)),
         metric_cell(metric, row, best=False),
-        Cell(metric_number(metric, theirs.mean) + spread + whose, (theirs.mean, theirs.std, theirs.method)),
-        Cell("undefined", (float("nan"),))
+        TableCell(
+            metric_number(metric, paper_cell.mean) + spread + method,
+            (paper_cell.mean, paper_cell.std, paper_cell.method),
+        ),
+        TableCell("undefined", (float("nan"),))
         if mean is None
-        else Cell(signed(metric, mean - theirs.mean), (mean - theirs.mean,)),
+        else TableCell(signed(metric, mean - paper_cell.mean), (mean - paper_cell.mean,)),
     )

@@ -1,4 +1,4 @@
-"""How a class prior was found, in three panels: densities of scores, their tail ratio, the bootstrap."""
+"""The estimate of a class prior in three panels: densities of scores, their tail ratio, the bootstrap."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimate import PriorEstimates
 from ntmp_cli.prior.estimator import Floats
-from ntmp_cli.prior.resampling import Sums
-from ntmp_cli.reporting.drawing import DPI, PALETTE, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 _BINS = 60
 
 
-def prior_figure(found: PriorEstimates, estimator: str, prior: float) -> dict[str, bytes]:
+def prior_figure(estimates: PriorEstimates, estimator: str, prior: float) -> dict[str, bytes]:
     """Score densities of U and the fitted mixture, the tail ratio and its minimum, the bootstrap; `svg` and `png`."""
     from matplotlib.figure import Figure
 
-    positive, negative, unlabeled = _recalibrated(found)
-    with house_style():
+    positive, negative, unlabeled = _recalibrated(estimates)
+    with figure_style():
         figure = Figure(figsize=(12, 3.8), dpi=DPI, layout="constrained")
         densities, ratio, bootstrap = figure.subplots(1, 3)
-        _draw_densities(densities, positive, negative, unlabeled, prior)
-        _draw_ratio(ratio, positive, unlabeled, prior)
-        _draw_bootstrap(bootstrap, found, estimator, prior)
+        _plot_densities(densities, positive, negative, unlabeled, prior)
+        _plot_ratio(ratio, positive, unlabeled, prior)
+        _plot_bootstrap(bootstrap, estimates, estimator, prior)
         return svg_and_png(figure)
 
 
-def _recalibrated(found: PriorEstimates) -> tuple[Weighted, Weighted, Weighted]:
-    """Recalibrated scores of all parts with their weights: positives, negatives, unlabeled."""
+def _recalibrated(estimates: PriorEstimates) -> tuple[Weighted, Weighted, Weighted]:
+    """Recalibrated scores of all folds with their weights: positives, negatives, unlabeled."""
     at, positive, negative, unlabeled = [], [], [], []
-    for fold in found.folds:
-        sums = Sums(fold)
+    for fold in estimates.folds:
+        sums = BinnedSums(fold)
         sample = sums.sample()
         at.append(fold.line.slope * sample.centres + fold.line.intercept)
-        positive.append(sample.believed[0])
-        negative.append(sums.instances - sample.believed[0])
+        positive.append(sample.posterior[0])
+        negative.append(sums.instances - sample.posterior[0])
         unlabeled.append(sample.unlabeled[0])
     z = np.concatenate(at)
     return (z, np.concatenate(positive)), (z, np.concatenate(negative)), (z, np.concatenate(unlabeled))
@@ -49,7 +49,7 @@ def _recalibrated(found: PriorEstimates) -> tuple[Weighted, Weighted, Weighted]:
 Weighted = tuple[Floats, Floats]
 
 
-def _draw_densities(ax: Axes, positive: Weighted, negative: Weighted, unlabeled: Weighted, prior: float) -> None:
+def _plot_densities(ax: Axes, positive: Weighted, negative: Weighted, unlabeled: Weighted, prior: float) -> None:
     edges = np.linspace(*_range(unlabeled[0]), _BINS + 1)
     middle, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
 
@@ -67,7 +67,7 @@ def _draw_densities(ax: Axes, positive: Weighted, negative: Weighted, unlabeled:
     ax.legend(fontsize=8)
 
 
-def _draw_ratio(ax: Axes, positive: Weighted, unlabeled: Weighted, prior: float) -> None:
+def _plot_ratio(ax: Axes, positive: Weighted, unlabeled: Weighted, prior: float) -> None:
     order = np.argsort(-positive[0])
     p = expit(positive[0][order])
     plus, pool = np.cumsum(positive[1][order]), np.cumsum(unlabeled[1][order])
@@ -82,15 +82,15 @@ def _draw_ratio(ax: Axes, positive: Weighted, unlabeled: Weighted, prior: float)
     ax.legend(fontsize=8)
 
 
-def _draw_bootstrap(ax: Axes, found: PriorEstimates, estimator: str, prior: float) -> None:
+def _plot_bootstrap(ax: Axes, estimates: PriorEstimates, estimator: str, prior: float) -> None:
     names = list(dict.fromkeys([estimator, "em-affine", "moments"]))
-    drawn = [found.estimates[name].resamples for name in names]
-    finite = [values[np.isfinite(values)] for values in drawn]
+    resamples = [estimates.estimates[name].resamples for name in names]
+    finite = [values[np.isfinite(values)] for values in resamples]
     spread = np.concatenate(finite)
     edges = np.linspace(spread.min(), max(spread.max(), spread.min() + 1e-6), 41).tolist()
     for name, values, color in zip(names, finite, PALETTE, strict=False):
         ax.hist(values, edges, histtype="stepfilled", alpha=0.35, color=color, label=name)
-    ci = found.estimates[estimator].ci
+    ci = estimates.estimates[estimator].ci
     if ci is not None:
         ax.axvspan(*ci, color="0.9", zorder=0, label=f"interval [{ci[0]:.3f}, {ci[1]:.3f}]")
     ax.axvline(prior, color=PALETTE[6], linestyle="--", linewidth=1)

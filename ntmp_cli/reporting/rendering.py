@@ -8,7 +8,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What is read (`text`), the raw values behind it (mean and std, say), and whether it is the best."""
 
     text: str
@@ -42,17 +42,21 @@ class Table:
 
     caption: str
     columns: tuple[Column, ...]
-    blocks: tuple[tuple[tuple[Cell, ...], ...], ...]
+    blocks: tuple[tuple[tuple[TableCell, ...], ...], ...]
+
+    def with_notes(self, notes: Sequence[str]) -> Table:
+        """The same with further sentences in the caption."""
+        return replace(self, caption=" ".join([self.caption, *(f"{note}." for note in notes)]))
 
     @property
     def headers(self) -> tuple[str, ...]:
         return tuple(column.header for column in self.columns if column.shown)
 
     @property
-    def rows(self) -> tuple[tuple[Cell, ...], ...]:
+    def rows(self) -> tuple[tuple[TableCell, ...], ...]:
         return tuple(row for block in self.blocks for row in block)
 
-    def shown(self, row: tuple[Cell, ...]) -> list[Cell]:
+    def shown(self, row: tuple[TableCell, ...]) -> list[TableCell]:
         """The cells of `row` that belong to shown columns."""
         return [cell for cell, column in zip(row, self.columns, strict=True) if column.shown]
 
@@ -68,7 +72,7 @@ def to_markdown(table: Table) -> str:
     return f"{escape_markdown(table.caption)}\n\n{body}\n"
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     text = escape_markdown(cell.text)
     return f"**{text}**" if cell.best else text
 
@@ -112,7 +116,7 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_cell(cell: Cell) -> str:
+def _latex_cell(cell: TableCell) -> str:
     text = escape_latex(cell.text)
     return rf"\textbf{{{text}}}" if cell.best else text
 
@@ -128,7 +132,7 @@ _LATEX = {
     "|": r"\textbar{}",
     # At the start of a row these would be read as arguments of the \\ before it.
     **{char: f"{{{char}}}" for char in "[]*"},
-    # Our own signs, which pdflatex does not know as characters.
+    # Signs of these tables that pdflatex does not know as characters.
     "±": r"$\pm$",
     "−": r"$-$",
     "—": "---",
@@ -149,7 +153,7 @@ _SPECIAL = re.compile("|".join([*map(re.escape, sorted(_LATEX, key=len, reverse=
 def escape_latex(text: str) -> str:
     """`text` as literal LaTeX on one line, in characters that every engine knows; a rare one is named by its number."""
     composed = unicodedata.normalize("NFC", _one_line(text))
-    return _SPECIAL.sub(lambda found: _LATEX.get(found[0]) or _letter(found[0]), composed)
+    return _SPECIAL.sub(lambda match: _LATEX.get(match[0]) or _letter(match[0]), composed)
 
 
 def _letter(char: str) -> str:

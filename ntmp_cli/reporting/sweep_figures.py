@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ntmp_cli.reporting.drawing import DPI, PALETTE, Dash, house_style, svg_and_png
+from ntmp_cli.reporting.plotting import DPI, PALETTE, Dash, figure_style, svg_and_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ WINDOW = "#009E73"
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     """Means and their intervals along x; None where nothing is known, and the line is broken there."""
 
     label: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """Critical points of one kind, drawn as red upright lines."""
+    """Critical points of one kind, plotted as red vertical lines."""
 
     label: str
     xs: Sequence[float]
@@ -47,7 +47,7 @@ class Panel:
     """Lines on one axis, with the window and the critical points that belong to them."""
 
     ylabel: str
-    lines: Sequence[Line]
+    lines: Sequence[Series]
     heading: str = ""
     window: tuple[float, float] | None = None
     marks: Sequence[Mark] = ()
@@ -61,12 +61,12 @@ def sweep_figure(panels: Sequence[Panel], *, xlabel: str, title: str, note: str 
     rows = math.ceil(len(panels) / columns)
     heading, foot = textwrap.fill(title, 95), textwrap.fill(note, 130)
     height = 0.35 * (1 + heading.count("\n")) + 3.0 * rows + 0.6 + (0.2 * (1 + foot.count("\n")) if foot else 0)
-    with house_style():
+    with figure_style():
         figure = Figure(figsize=(9.0 if columns > 1 else 7.5, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, panels, strict=False):
-            _draw(ax, panel, xlabel)
+            _plot_panel(ax, panel, xlabel)
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         _legend(figure, list(axes[: len(panels)]), foot)
@@ -80,7 +80,7 @@ def grid_figure(
     from matplotlib.figure import Figure
 
     heading = textwrap.fill(title, 95)
-    with house_style():
+    with figure_style():
         height = 0.35 * (1 + heading.count("\n")) + 0.28 * len(labels) + 0.9
         figure = Figure(figsize=(9.0, height), dpi=DPI, layout="constrained")
         figure.suptitle(heading, fontsize=12)
@@ -98,7 +98,7 @@ def grid_figure(
         return svg_and_png(figure)
 
 
-def _draw(ax: Axes, panel: Panel, xlabel: str) -> None:
+def _plot_panel(ax: Axes, panel: Panel, xlabel: str) -> None:
     ax.set_xlabel(xlabel)
     ax.set_ylabel(panel.ylabel)
     if panel.heading:

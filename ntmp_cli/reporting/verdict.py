@@ -1,14 +1,14 @@
-"""The verdict on a study in one sentence: which method leads, on how many seeds, and whether a test supports it."""
+"""The verdict on a study in one sentence: the best method, on how many seeds, and whether a test supports it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
-from ntmp_cli.reporting.tables import in_percent, metric_number
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
+from ntmp_cli.reporting.formatting import in_percent, metric_number
 from ntmp_cli.reporting.words import LEVEL, p_word, winner_of
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -17,13 +17,13 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 def verdict(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Comparison]) -> str:
     """Name the leader by `metric`, and claim no more than the comparisons support.
 
-    A method that sees the labels never leads, see `upper_bound`. "Cannot prove" means that no result of so few pairs
+    A method that sees the labels is never named, see `upper_bound`. "Cannot prove" means that no result of so few pairs
     has a corrected p below .05.
     """
     if facts_of(metric).descriptive:
         return f"By {metric} no method is better than another: it only describes a training."
     rows = [row for row in summary if row["metric"] == metric]
-    comparisons = [found for found in comparisons if found["metric"] == metric]
+    comparisons = [comparison for comparison in comparisons if comparison["metric"] == metric]
     ranked = {cell: rank([row for row in rows if cell_of(row) == cell]) for cell in dict.fromkeys(map(cell_of, rows))}
     if all(row["is_oracle"] for row in rows):
         return "Only an upper bound was evaluated; there is no method to judge."
@@ -40,9 +40,9 @@ def upper_bound(summary: Sequence[SummaryRow], metric: str) -> str:
     if not oracles:
         return ""
     if len({cell_of(row) for row in oracles}) > 1:
-        names = _listed(sorted({str(entry_of(row)) for row in oracles}))
+        names = _listed(sorted({str(method_variant_of(row)) for row in oracles}))
         return f"Upper bound, trained on labels and not ranked: {names}."
-    named = [f"{entry_of(row)} {'undefined' if row['mean'] is None else _value(row)}" for row in oracles]
+    named = [f"{method_variant_of(row)} {'undefined' if row['mean'] is None else _value(row)}" for row in oracles]
     return f"Upper bound, trained on labels: {_listed(named)}{_by(metric)}."
 
 
@@ -50,113 +50,114 @@ def rank(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     """Best mean first: methods that see no labels and whose metric is defined on every seed."""
     able = [row for row in rows if row["mean"] is not None and not row["undefined"] and not row["is_oracle"]]
     sign = 1 if rows and facts_of(rows[0]["metric"]).lower_is_better else -1
-    return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), entry_of(row)))
+    return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), method_variant_of(row)))
 
 
 def _one_cell(ranked: Sequence[SummaryRow], rows: Sequence[SummaryRow], comparisons: Sequence[Comparison]) -> str:
     best = ranked[0]
     metric = best["metric"]
     if len(ranked) == 1:
-        alone = f"{entry_of(best)} {_value(best)}{_by(metric)} {_over([best])}"
+        alone = f"{method_variant_of(best)} {_value(best)}{_by(metric)} {_over([best])}"
         return f"{alone}; there is no other method to compare it with."
     if len(tied := _tied(ranked)) > 1:
-        names = _listed([str(entry_of(row)) for row in tied])
+        names = _listed([str(method_variant_of(row)) for row in tied])
         return f"{names} have the same mean {metric}, {_value(best, exact=True)}, {_over(tied)}."
-    duel = _duel(entry_of(best), comparisons, "cell")
-    if duel is None:
+    leader_test = _leader_test(method_variant_of(best), comparisons, "cell")
+    if leader_test is None:
         second = ranked[1]
         exact = _value(best) == _value(second)
-        ahead = f"{entry_of(best)} {_value(best, exact=exact)} is ahead of {entry_of(second)} "
+        ahead = f"{method_variant_of(best)} {_value(best, exact=exact)} is ahead of {method_variant_of(second)} "
         ahead += f"{_value(second, exact=exact)}{_by(metric)} on average {_over([best, second])}"
         return f"{ahead}; the difference was not tested."
-    other = next(row for row in rows if entry_of(row) == duel.other)
-    exact = _value(best) == _value(other)
-    ours = f"{entry_of(best)} {_value(best, exact=exact)}"
-    theirs = f"{duel.named} {_value(other, exact=exact)}{_by(metric)}"
-    seeds = f"{duel.wins} of {duel.pairs} {'paired ' if duel.missing else ''}{_plural('seed', duel.pairs)}"
-    if duel.agrees:
-        return f"{ours} beats {theirs} on {seeds}; {duel.proof('seed')}."
-    return f"{ours} is ahead of {theirs} on average, but better on only {seeds}; {duel.proof('seed')}."
+    opponent = next(row for row in rows if method_variant_of(row) == leader_test.opponent)
+    exact = _value(best) == _value(opponent)
+    leader = f"{method_variant_of(best)} {_value(best, exact=exact)}"
+    runner_up = f"{leader_test.named} {_value(opponent, exact=exact)}{_by(metric)}"
+    paired = "paired " if leader_test.missing else ""
+    seeds = f"{leader_test.wins} of {leader_test.pairs} {paired}{_plural('seed', leader_test.pairs)}"
+    if leader_test.agrees:
+        return f"{leader} beats {runner_up} on {seeds}; {leader_test.proof('seed')}."
+    return f"{leader} is ahead of {runner_up} on average, but better on only {seeds}; {leader_test.proof('seed')}."
 
 
-def _several_cells(ranked: dict[Cell, list[SummaryRow]], comparisons: Sequence[Comparison]) -> str:
+def _several_cells(ranked: dict[DataCell, list[SummaryRow]], comparisons: Sequence[Comparison]) -> str:
     shared = [rows for rows in ranked.values() if len(rows) > 1]
-    rows = [row for own in ranked.values() for row in own]
-    metric, entries = rows[0]["metric"], dict.fromkeys(entry_of(row) for row in rows)
+    rows = [row for rows_of_cell in ranked.values() for row in rows_of_cell]
+    metric, entries = rows[0]["metric"], dict.fromkeys(method_variant_of(row) for row in rows)
     if not shared:
         if len(entries) > 1:
             return "No two methods share a data set, tuples and prior, so none is called better."
         low, high = (_value(pick(rows, key=lambda row: row["mean"] or 0.0)) for pick in (min, max))
         return f"{next(iter(entries))}: {metric} {low} to {high} in {len(ranked)} cells; there is no other method."
-    leads: dict[Entry, int] = {}
-    for own in shared:
-        for row in _tied(own):
-            leads[entry_of(row)] = leads.get(entry_of(row), 0) + 1
-    most = max(leads.values())
-    leaders = sorted(entry for entry, count in leads.items() if count == most)
+    wins_by_method: dict[MethodVariant, int] = {}
+    for rows_of_cell in shared:
+        for row in _tied(rows_of_cell):
+            wins_by_method[method_variant_of(row)] = wins_by_method.get(method_variant_of(row), 0) + 1
+    most = max(wins_by_method.values())
+    leaders = sorted(entry for entry, count in wins_by_method.items() if count == most)
     where = f"the best mean {metric} in {most} of {len(shared)} cells"
     if len(leaders) > 1:
         return f"{_listed([str(entry) for entry in leaders])} each have {where}."
     best = leaders[0]
-    duel = _duel(best, comparisons, "overall")
-    if duel is None:
+    leader_test = _leader_test(best, comparisons, "overall")
+    if leader_test is None:
         return f"{best} has {where}; the differences were not tested."
-    pairs = f"{duel.wins} of {duel.pairs} {_plural('pair', duel.pairs)}"
-    if duel.agrees:
-        return f"{best} has {where} and beats {duel.named} on {pairs}; {duel.proof('pair')}."
-    return f"{best} has {where}, but is better than {duel.named} on only {pairs}; {duel.proof('pair')}."
+    pairs = f"{leader_test.wins} of {leader_test.pairs} {_plural('pair', leader_test.pairs)}"
+    if leader_test.agrees:
+        return f"{best} has {where} and beats {leader_test.named} on {pairs}; {leader_test.proof('pair')}."
+    return f"{best} has {where}, but is better than {leader_test.named} on only {pairs}; {leader_test.proof('pair')}."
 
 
 # Two methods ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Duel:
+class _LeaderTest:
     """The comparison that decides about the leader; `side` is 1 where the leader is its method, −1 its reference."""
 
-    found: Comparison
+    comparison: Comparison
     side: int
 
     @property
-    def other(self) -> Entry:
-        return _reference_of(self.found) if self.side > 0 else entry_of(self.found)
+    def opponent(self) -> MethodVariant:
+        return reference_variant_of(self.comparison) if self.side > 0 else method_variant_of(self.comparison)
 
     @property
     def named(self) -> str:
-        return f"the reference {self.other}" if self.side > 0 else str(self.other)
+        return f"the reference {self.opponent}" if self.side > 0 else str(self.opponent)
 
     @property
     def pairs(self) -> int:
-        return self.found["pairs"]
+        return self.comparison["pairs"]
 
     @property
     def missing(self) -> bool:
-        return bool(self.found["missing"])
+        return bool(self.comparison["missing"])
 
     @property
     def _sign(self) -> int:
-        return -self.side if facts_of(self.found["metric"]).lower_is_better else self.side
+        return -self.side if facts_of(self.comparison["metric"]).lower_is_better else self.side
 
     @property
     def wins(self) -> int:
         """Pairs in which the leader is better."""
-        return self.found["wins" if self._sign > 0 else "losses"]
+        return self.comparison["wins" if self._sign > 0 else "losses"]
 
     @property
     def lead(self) -> float:
         """By how much the leader is better on average over pairs."""
-        return self._sign * (self.found["difference"] or 0.0)
+        return self._sign * (self.comparison["difference"] or 0.0)
 
     @property
     def agrees(self) -> bool:
         """Whether the mean over pairs and most pairs are in favour of the leader."""
-        return winner_of(self.found) == self.side
+        return winner_of(self.comparison) == self.side
 
-    def proof(self, what: str) -> str:
+    def proof(self, unit: str) -> str:
         """What the test says, after Holm."""
-        found = self.found
-        p, alone, least = (found[key] or 0.0 for key in ("p_holm", "smallest_p", "smallest_p_holm"))
-        size = found["family_size"]
+        comparison = self.comparison
+        p, alone, least = (comparison[key] or 0.0 for key in ("p_holm", "smallest_p", "smallest_p_holm"))
+        size = comparison["family_size"]
         over = f" after Holm over {size} comparisons" if size > 1 else ""
         if p < LEVEL and self.agrees:
             return f"significant (p = {p_word(p)}{over})"
@@ -165,23 +166,19 @@ class _Duel:
         if least < LEVEL:
             return f"the test does not tell them apart (p = {p_word(p)}{over})"
         among = f" among {size} comparisons" if alone < LEVEL else ""
-        return f"{_number(self.pairs)} {_plural(what, self.pairs)} cannot prove it{among}"
+        return f"{_number(self.pairs)} {_plural(unit, self.pairs)} cannot prove it{among}"
 
 
-def _duel(best: Entry, comparisons: Sequence[Comparison], scope: str) -> _Duel | None:
+def _leader_test(best: MethodVariant, comparisons: Sequence[Comparison], scope: str) -> _LeaderTest | None:
     """The leader against the reference; where it is the reference, against the best of the others."""
-    duels = [
-        _Duel(found, side)
-        for found in comparisons
-        if found["scope"] == scope and found["p_holm"] is not None and not found["reference_is_oracle"]
+    tests = [
+        _LeaderTest(comparison, side)
+        for comparison in comparisons
+        if comparison["scope"] == scope and comparison["p_holm"] is not None and not comparison["reference_is_oracle"]
         for side in (1, -1)
-        if best == (entry_of(found) if side > 0 else _reference_of(found))
+        if best == (method_variant_of(comparison) if side > 0 else reference_variant_of(comparison))
     ]
-    return min(duels, key=lambda duel: duel.lead, default=None)
-
-
-def _reference_of(found: Comparison) -> Entry:
-    return Entry(found["reference"], found["reference_variant"])
+    return min(tests, key=lambda test: test.lead, default=None)
 
 
 # Words ---------------------------------------------------------------------------------------------
@@ -218,8 +215,8 @@ def _number(count: int) -> str:
     return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
 
 
-def _plural(what: str, count: int) -> str:
-    return what if count == 1 else f"{what}s"
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
 
 
 def _article(word: str) -> str:

@@ -1,83 +1,85 @@
-"""Comparisons as sentences: who is ahead, by how much, how sure, and never more than the test says."""
+"""Comparisons as sentences: the difference, its interval, and the result of the test, never more than that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ntmp_cli.evaluation.comparisons import Comparison, Entry, entry_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.evaluation.summary import SummaryRow, cell_of
-from ntmp_cli.reporting.tables import best_rows, in_percent, metric_number, pairs_word, signed
+from ntmp_cli.reporting.formatting import best_rows, in_percent, metric_number, pairs_word, signed
 
 LEVEL = 0.05
 
 
-def comparison_words(found: Comparison) -> str:
+def comparison_words(comparison: Comparison) -> str:
     """A short paragraph about one method against the reference.
 
     A winner is named only where the corrected p is below .05 and the mean and most pairs point the same way. Where so
     few pairs cannot reach such a p, the sentence says that the test cannot decide. An oracle never wins.
     """
-    ours, theirs = entry_of(found), Entry(found["reference"], found["reference_variant"])
-    where = _where(found)
-    if found["difference"] is None or found["p"] is None or found["p_holm"] is None:
-        why = f" ({'; '.join(found['missing'][:3])})" if found["missing"] else ""
-        return f"{where}, {ours} and {theirs} have no run in common to be compared by {found['metric']}{why}."
-    missing = f" {len(found['missing'])} could not be paired." if found["missing"] else ""
-    return f"{where}, {_by_how_much(found, ours, theirs)} {_how_sure(found, ours, theirs)}{missing}"
+    method, reference = method_variant_of(comparison), reference_variant_of(comparison)
+    where = _where(comparison)
+    if comparison["difference"] is None or comparison["p"] is None or comparison["p_holm"] is None:
+        why = f" ({'; '.join(comparison['missing'][:3])})" if comparison["missing"] else ""
+        return f"{where}, {method} and {reference} have no run in common to be compared by {comparison['metric']}{why}."
+    missing = f" {len(comparison['missing'])} could not be paired." if comparison["missing"] else ""
+    return f"{where}, {_by_how_much(comparison, method, reference)} {_how_sure(comparison, method, reference)}{missing}"
 
 
-def _where(found: Comparison) -> str:
-    if found["scope"] == "overall":
-        return f"Over all {found['cells']} cells together"
-    return f"On {found['dataset']} {found['tuples']} at π = {found['prior']:g}"
+def _where(comparison: Comparison) -> str:
+    if comparison["scope"] == "overall":
+        return f"Over all {comparison['cells']} cells together"
+    return f"On {comparison['dataset']} {comparison['tuples']} at π = {comparison['prior']:g}"
 
 
-def _by_how_much(found: Comparison, ours: Entry, theirs: Entry) -> str:
-    metric, difference = found["metric"], found["difference"] or 0.0
+def _by_how_much(comparison: Comparison, method: MethodVariant, reference: MethodVariant) -> str:
+    metric, difference = comparison["metric"], comparison["difference"] or 0.0
     size = _amount(metric, difference)
-    bound = "the upper bound " if found["reference_is_oracle"] else ""
+    bound = "the upper bound " if comparison["reference_is_oracle"] else ""
     if not float(metric_number(metric, abs(difference))):
-        relation = f"{ours} and {bound}{theirs} have the same mean {metric} to the digits shown"
+        relation = f"{method} and {bound}{reference} have the same mean {metric} to the digits shown"
     else:
-        relation = f"{ours} is {size} {'above' if difference > 0 else 'below'} {bound}{theirs} in {metric}"
+        relation = f"{method} is {size} {'above' if difference > 0 else 'below'} {bound}{reference} in {metric}"
         if facts_of(metric).lower_is_better:
             relation += ", of which less is better,"
-    low, high = found["difference_low"], found["difference_high"]
+    low, high = comparison["difference_low"], comparison["difference_high"]
     if low is None or high is None:
-        return f"{relation} ({pairs_word(found['pairs'])}, so no interval)."
+        return f"{relation} ({pairs_word(comparison['pairs'])}, so no interval)."
     interval = f"95 % interval {signed(metric, low)} to {signed(metric, high)}"
-    counted = f"{found['wins']} higher, {found['losses']} lower" + f", {found['ties']} equal" * bool(found["ties"])
-    return f"{relation} on average over {pairs_word(found['pairs'])} ({interval}; {counted})."
+    ties = f", {comparison['ties']} equal" if comparison["ties"] else ""
+    counted = f"{comparison['wins']} higher, {comparison['losses']} lower{ties}"
+    return f"{relation} on average over {pairs_word(comparison['pairs'])} ({interval}; {counted})."
 
 
-def _how_sure(found: Comparison, ours: Entry, theirs: Entry) -> str:
-    p, smallest = found["p_holm"] or 0.0, found["smallest_p_holm"] or 0.0
-    size = found["family_size"]
+def _how_sure(comparison: Comparison, method: MethodVariant, reference: MethodVariant) -> str:
+    p, smallest = comparison["p_holm"] or 0.0, comparison["smallest_p_holm"] or 0.0
+    size = comparison["family_size"]
     over = f" after Holm over {size} comparisons" if size > 1 else ""
-    effect = "" if found["cliff"] is None else f" Cliff's δ is {_delta(found['cliff'])} ({found['cliff_word']})."
+    cliff = comparison["cliff"]
+    effect = "" if cliff is None else f" Cliff's δ is {_delta(cliff)} ({comparison['cliff_word']})."
     if p >= LEVEL and smallest >= LEVEL:
-        reach = f"the smallest p that {pairs_word(found['pairs'])} can reach is {smallest:.3g}{over}"
+        reach = f"the smallest p that {pairs_word(comparison['pairs'])} can reach is {smallest:.3g}{over}"
         return f"The test cannot decide: {reach}.{effect}"
     if p >= LEVEL:
         return f"The test does not tell them apart (p = {p_word(p)}{over}).{effect}"
-    if found["reference_is_oracle"]:
+    if comparison["reference_is_oracle"]:
         return f"The difference is significant (p = {p_word(p)}{over}); the upper bound sees the labels.{effect}"
-    winner = winner_of(found)
+    winner = winner_of(comparison)
     if winner is None:
         doubt = "but the mean and most pairs do not point the same way, so no winner is named"
         return f"They differ significantly (p = {p_word(p)}{over}), {doubt}.{effect}"
-    better = ours if winner > 0 else theirs
+    better = method if winner > 0 else reference
     return f"{better} is significantly better (p = {p_word(p)}{over}).{effect}"
 
 
-def winner_of(found: Comparison) -> int | None:
+def winner_of(comparison: Comparison) -> int | None:
     """1 for the method, −1 for the reference; None where the mean and the majority of pairs disagree."""
-    difference, balance = found["difference"] or 0.0, found["wins"] - found["losses"]
+    difference, balance = comparison["difference"] or 0.0, comparison["wins"] - comparison["losses"]
     if difference * balance <= 0:
         return None
-    return (1 if difference > 0 else -1) * (-1 if facts_of(found["metric"]).lower_is_better else 1)
+    return (1 if difference > 0 else -1) * (-1 if facts_of(comparison["metric"]).lower_is_better else 1)
 
 
 def p_word(p: float) -> str:
@@ -99,7 +101,7 @@ def _delta(value: float) -> str:
 
 
 def study_words(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Comparison]) -> list[str]:
-    """What was run, whose mean leads where, and how many differences the tests found."""
+    """The setup, the best means by cell, and the number of significant differences."""
     rows = [row for row in summary if row["metric"] == metric]
     return [setup_words(rows), *_leaders(rows, metric), tested_words(comparisons, metric)]
 
@@ -107,7 +109,7 @@ def study_words(summary: Sequence[SummaryRow], metric: str, comparisons: Sequenc
 def setup_words(rows: Sequence[SummaryRow]) -> str:
     """Methods, data and seeds of the rows of one metric."""
     cells = list(dict.fromkeys(cell_of(row) for row in rows))
-    entries = dict.fromkeys(entry_of(row) for row in rows)
+    entries = dict.fromkeys(method_variant_of(row) for row in rows)
     seeds = sorted({row["seeds"] for row in rows})
     repeated = f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'} each"
     methods = _counted(len(entries), "method")
@@ -119,18 +121,18 @@ def setup_words(rows: Sequence[SummaryRow]) -> str:
 
 
 def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
-    """How many cells each method leads; of a single cell the verdict says it."""
+    """In how many cells each method has the best mean; of a single cell the verdict says it."""
     cells = list(dict.fromkeys(cell_of(row) for row in rows))
     if len(cells) == 1:
         return []
-    leading: dict[str, int] = {}
+    best_in: dict[str, int] = {}
     for cell in cells:
         for row in best_rows([row for row in rows if cell_of(row) == cell]):
-            name = str(entry_of(row))
-            leading[name] = leading.get(name, 0) + 1
-    if not leading:
+            name = str(method_variant_of(row))
+            best_in[name] = best_in.get(name, 0) + 1
+    if not best_in:
         return []
-    ordered = sorted(leading.items(), key=lambda entry: (-entry[1], entry[0]))
+    ordered = sorted(best_in.items(), key=lambda entry: (-entry[1], entry[0]))
     shares = ", ".join(f"{name} in {count} of {len(cells)}" for name, count in ordered)
     unranked = dict.fromkeys(row["method"] for row in rows if row["is_oracle"])
     aside = f"; {', '.join(unranked)}, which sees the labels, is left aside" if unranked else ""
@@ -140,25 +142,26 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
 def tested_words(comparisons: Sequence[Comparison], metric: str) -> str:
     if not comparisons:
         return "Nothing was tested, because the evaluation names no reference (`ntmp evaluate --reference METHOD`)."
-    own = [c for c in comparisons if c["metric"] == metric and c["scope"] == "cell" and c["p_holm"] is not None]
-    if not own:
+    tested = [c for c in comparisons if c["metric"] == metric and c["scope"] == "cell" and c["p_holm"] is not None]
+    if not tested:
         return f"No two runs could be paired to be tested by {metric}."
-    reference = own[0]["reference"]
+    reference = tested[0]["reference"]
     # Where pairs differ in number, Holm may leave a later p lower than it would be alone at the head of the family.
-    able = [c for c in own if min(c["smallest_p_holm"] or 0.0, c["p_holm"] or 0.0) < LEVEL]
-    found = [c for c in able if (c["p_holm"] or 0.0) < LEVEL]
-    text = f"Tested against {reference} by {metric}, cell by cell: {_counted(len(own), 'comparison')}"
-    if not able:
-        fewest, most = (pick(c["pairs"] for c in own) for pick in (min, max))
+    decidable = [c for c in tested if min(c["smallest_p_holm"] or 0.0, c["p_holm"] or 0.0) < LEVEL]
+    significant = [c for c in decidable if (c["p_holm"] or 0.0) < LEVEL]
+    text = f"Tested against {reference} by {metric}, cell by cell: {_counted(len(tested), 'comparison')}"
+    if not decidable:
+        fewest, most = (pick(c["pairs"] for c in tested) for pick in (min, max))
         reach = pairs_word(most) if fewest == most else f"{fewest} to {most} pairs"
-        none = "none of which can" if len(own) > 1 else "which cannot"
+        none = "none of which can" if len(tested) > 1 else "which cannot"
         return f"{text}, {none} reach p < 0.05 with {reach}; every difference within a cell is descriptive."
-    unable = f"; {len(own) - len(able)} cannot reach p < 0.05 with so few pairs" if len(able) < len(own) else ""
-    return f"{text}, {len(found)} with p < 0.05 after Holm{unable}."
+    undecidable = len(tested) - len(decidable)
+    unable = f"; {undecidable} cannot reach p < 0.05 with so few pairs" if undecidable else ""
+    return f"{text}, {len(significant)} with p < 0.05 after Holm{unable}."
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 # Sweeps --------------------------------------------------------------------------------------------
@@ -166,16 +169,16 @@ def _counted(count: int, what: str) -> str:
 
 def window_words(window: Mapping[str, Any]) -> str:
     """The robustness window and the critical points of one run of a sweep."""
-    parts = []
+    phrases = []
     if "window" in window:
         inside = window["window"]
-        parts.append("window " + ("none" if inside is None else f"[{inside[0]:g}, {inside[1]:g}]"))
+        phrases.append("window " + ("none" if inside is None else f"[{inside[0]:g}, {inside[1]:g}]"))
     names = {"critical_ci": "critical by interval width", "critical_performance": "critical by change"}
-    parts += [f"{name} {_point(window[key])}" for key, name in names.items() if key in window]
-    return f"{window['run']}, {window['metric']}: {', '.join(parts)}"
+    phrases += [f"{name} {_point(window[key])}" for key, name in names.items() if key in window]
+    return f"{window['run']}, {window['metric']}: {', '.join(phrases)}"
 
 
 def _point(value: Any) -> str:
     if value is None:
         return "none"
-    return ", ".join(f"{each:g}" for each in value) if isinstance(value, list) else f"{value:g}"
+    return ", ".join(f"{point:g}" for point in value) if isinstance(value, list) else f"{value:g}"

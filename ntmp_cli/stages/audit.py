@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import false_discovery_control, norm
 
 from ntmp_cli.artifacts import (
     Artifact,
-    IfExists,
     Plan,
     RunArtifact,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.runs import open_run, train_config
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -37,7 +34,14 @@ from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
-from ntmp_cli.learning.cross_fitting import CrossFit, Watching, repeated_share, scores_at_tuple_rate
+from ntmp_cli.evaluation.temperature import (
+    FEWEST_TUPLES,
+    Scores,
+    log_temperature_error,
+    tuple_shift,
+    usable_temperature,
+)
+from ntmp_cli.learning.cross_fitting import CrossFit, repeated_share, scores_at_tuple_rate
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.training_data import training_shares
@@ -47,8 +51,8 @@ from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
 from ntmp_cli.stages.design import design
+from ntmp_cli.stages.estimate_prior import DEFAULT_OPTIONS, CrossFitOptions
 from ntmp_cli.stages.features import encode_tuples
-from ntmp_cli.stages.temperature import FEWEST_TUPLES, log_temperature_error, tuple_shift, usable_temperature
 
 log = logging.getLogger(__name__)
 
@@ -70,31 +74,27 @@ def audit(
     tuples_path: Path,
     run_path: Path | None,
     out: Path | None = None,
-    *,
-    if_exists: IfExists = "fail",
-    device: str = "auto",
-    features: Path | None = None,
-    watching: Watching = lambda epochs: nullcontext(),
+    options: CrossFitOptions = DEFAULT_OPTIONS,
 ) -> tuple[dict[str, Any], Artifact[AuditSummary] | None]:
     """Every finding of an audit; with `out` also published, as numbers, tuple by tuple, as a page and a figure."""
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
-    inputs = tuple(describe_input(each) for each in (tuples, run) if each is not None)
+    inputs = tuple(describe_input(artifact) for artifact in (tuples, run) if artifact is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
     plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
-    if out is not None and (kept := kept_output(out, plan, if_exists)):
+    if out is not None and (kept := existing_output(out, plan, options.if_exists)):
         return kept.read_json("audit.json"), kept
     before = _before_training(config, tuples, run)
     if run is None:
         facts, judged = {"before_training": before, "after_training": None}, None
     else:
-        folder = features or (out or run.path).absolute().parent
+        folder = options.features or (out or run.path).absolute().parent
         shared = before["repeated_instances"] > 0
-        judged = _judge(config, tuples, run, folder, choose_device(device), watching, shared)
+        judged = _judge(config, tuples, run, CrossFit(choose_device(options.device), options.watching), folder, shared)
         facts = {"before_training": before, "after_training": judged.facts}
     if out is None:
         return facts, None
-    with publishing(out, plan, if_exists=if_exists) as staging:
+    with publishing(out, plan, if_exists=options.if_exists) as staging:
         staging.add_json("audit.json", facts)
         staging.add_bytes("audit.md", to_markdown(facts).encode())
         if judged is not None:
@@ -132,7 +132,7 @@ def _plugins(run: RunArtifact | None) -> dict[str, Any]:
 def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact | None) -> dict[str, Any]:
     summary = tuples.summary
     prior = config.prior or (None if run is None else run.summary.trained_prior) or summary.prior
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "tuples": summary.tuples.train,
         "mean_rate": summary.mean_rate,
         "prior": prior,
@@ -142,14 +142,14 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         "advice": [],
     }
     if prior is None:
-        found["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
-        return found
-    facts, _ = design(DesignConfig(prior=prior, count_noise=0.0), tuples.path)
+        facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
+        return facts
+    designed, _ = design(DesignConfig(prior=prior, count_noise=0.0), tuples.path)
     return {
-        **found,
-        "identifiable": {key: facts["identifiable"][key] for key in ("unbiased_risk", "count_likelihood")},
-        "gap": facts["conditioning"]["gap"],
-        "advice": [change["text"] for change in facts["changes"]],
+        **facts,
+        "identifiable": {key: designed["identifiable"][key] for key in ("unbiased_risk", "count_likelihood")},
+        "gap": designed["conditioning"]["gap"],
+        "advice": [change["text"] for change in designed["changes"]],
     }
 
 
@@ -175,61 +175,62 @@ def _judge(
     config: AuditConfig,
     tuples: TuplesArtifact,
     run: RunArtifact,
+    cross_fit: CrossFit,
     folder: Path,
-    device: torch.device,
-    watching: Watching,
     shared: bool,
 ) -> _Judged:
-    """`shared` says whether tuples have instances in common, so that no part of them is quite new to the others."""
-    heldout = _heldout(run)
+    """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
+    scores = read_scores(run)
+    heldout = _heldout(run, scores)
     first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
     source: TuplesArtifact = tuples
     if settings.encoder is not None:
-        source = encode_tuples(tuples, settings.encoder, settings, folder, device)
-    fitted = scores_at_tuple_rate(settings, StoredTuples(source), config.folds, CrossFit(device, watching))
+        source = encode_tuples(tuples, settings.encoder, settings, folder, cross_fit.device)
+    fitted = scores_at_tuple_rate(settings, StoredTuples(source), config.folds, cross_fit)
     # A network that never saw any of the held-out tuples is the run itself.
-    everyone = [*fitted, heldout] if heldout is not None and first is not None else fitted
-    found, calibrated, pools = _noise_of(everyone, config)
-    sizes, counts = (np.concatenate([getattr(part, name) for part in everyone]) for name in ("sizes", "counts"))
+    folds = [*fitted, heldout] if heldout is not None and first is not None else fitted
+    audited, calibrated, pools = _noise_of(folds, config)
+    sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
-    posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(found.noise)))
-    inside = int(sum(part.sizes.sum() for part in fitted))
-    trained_tuples = sum(len(part.sizes) for part in fitted)
+    posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
+    trained_instances = int(sum(fold.sizes.sum() for fold in fitted))
+    trained_tuples = sum(len(fold.sizes) for fold in fitted)
     # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
-    new = slice(inside, None) if shared and len(everyone) > len(fitted) else slice(inside)
-    owners = slice(trained_tuples, None) if new.start else slice(trained_tuples)
-    unlabeled = np.concatenate(pools[len(fitted) :] if new.start else pools[: len(fitted)])
-    moved = drift(z[new], sizes[owners], posterior[new], unlabeled, stream(config.seed, "drift"), config.resamples)
-    rows = _rows(config, tuples, found, sizes, counts, trained_tuples)
+    unseen = len(folds) > len(fitted) and shared
+    new = slice(trained_instances, None) if unseen else slice(trained_instances)
+    new_tuples = slice(trained_tuples, None) if unseen else slice(trained_tuples)
+    unlabeled = np.concatenate(pools[len(fitted) :] if unseen else pools[: len(fitted)])
+    moved = drift(z[new], sizes[new_tuples], posterior[new], unlabeled, stream(config.seed, "drift"), config.resamples)
+    rows = _rows(config, tuples, audited, sizes, counts, trained_tuples)
     facts = {
         "tuples_judged": len(sizes),
         "flagged": int(rows["flagged"].sum()),
         "flagged_by_benjamini_hochberg": int((rows["p_adjusted"] <= config.fdr).sum()),
         "count_noise": {
-            "rate": found.noise,
-            "ci": list(found.noise_ci),
+            "rate": audited.noise,
+            "ci": list(audited.noise_ci),
             "trained_with": trained,
-            "true_shares": {str(n): share for n, share in found.true_shares.items()},
+            "true_shares": {str(n): share for n, share in audited.true_shares.items()},
         },
         "drift": {
             "statistic": moved.statistic,
             "p": moved.p_value,
             "prior_of_mixture": moved.prior,
-            "of": "held-out tuples" if new.start else "training tuples, each scored by a network that did not see it",
+            "of": "held-out tuples" if unseen else "training tuples, each scored by a network that did not see it",
         },
-        "expected_accuracy": _expected_accuracy(run, config.confidence, found),
+        "expected_accuracy": _expected_accuracy(run, scores, config.confidence, audited),
         "most_suspicious": _most_suspicious(rows),
-        "warnings": _warnings(config, moved, run.summary.trained_prior, found),
+        "warnings": _warnings(config, moved, run.summary.trained_prior, audited),
     }
     return _Judged(facts, rows, (expit(z[new]), posterior[new], expit(unlabeled)))
 
 
 def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfig:
     """A training like the run's, but short, by the likelihood of counts that may be wrong."""
-    own = train_config(run)
-    if any(str(name).startswith("sha256:") for name in (own.clip_model, own.encoder_weights)):
+    trained = train_config(run)
+    if any(str(name).startswith("sha256:") for name in (trained.clip_model, trained.encoder_weights)):
         raise ArtifactError(
             f"{run.path}: its encoder came from a file, which an audit does not have", hint="Audit a run without it."
         )
@@ -239,41 +240,40 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
     ]
     # Of a run by another method, `count` has its default settings.
     wanted = {*shared, "self_training", "mask_rate"}
-    chosen = {name: value for name, value in own.model_dump(mode="json").items() if name in wanted}
+    chosen = {name: value for name, value in trained.model_dump(mode="json").items() if name in wanted}
     fixed = {"method": "count", "count_noise": noise, "epochs": config.epochs, "trace_every": 0}
     return TrainConfig.model_validate({**chosen, **fixed, "memory_mb": config.memory_mb, "seed": config.seed})
 
 
-def _heldout(run: RunArtifact) -> ScoredTuples | None:
+def _heldout(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
     """Held-out tuples as the run scored them, at the tuples' rate."""
-    scores = read_all_scores(run)
     if "heldout_tuples" not in scores:
         return None
-    shift = tuple_shift(run)
+    shift = tuple_shift(run.summary)
     inside, outside = (scores[f"heldout_{name}"].astype(np.float64) - shift for name in ("tuples", "unlabeled"))
     return ScoredTuples(inside, scores["heldout_sizes"], scores["heldout_counts"], outside)
 
 
-def _noise_of(parts: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
-    """The audit of all parts together, each under the line that its counts ask for at the noise rate found."""
-    sizes, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sizes", "counts"))
+def _noise_of(folds: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
+    """The audit over all folds, each recalibrated by its counts, at the noise rate that the audit estimates."""
+    sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     rate = usable_rate(float(counts.sum() / sizes.sum()))
     noise = COUNT_NOISE
     for _ in range(ROUNDS):
-        lines = [recalibrate(part.scores, replace(part, noise=noise).observed) for part in parts]
-        z = [line.slope * part.scores + line.intercept for line, part in zip(lines, parts, strict=True)]
-        found = audit_counts(np.concatenate(z), sizes, counts, rate, config.confidence)
-        settled = abs(found.noise - noise) < SETTLED
-        noise = found.noise
+        lines = [recalibrate(fold.scores, replace(fold, noise=noise).observed) for fold in folds]
+        z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
+        audited = audit_counts(np.concatenate(z), sizes, counts, rate, config.confidence)
+        settled = abs(audited.noise - noise) < SETTLED
+        noise = audited.noise
         if settled:
             break
-    return found, z, [line.slope * part.unlabeled + line.intercept for line, part in zip(lines, parts, strict=True)]
+    return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
 
 
 def _rows(
     config: AuditConfig,
     tuples: TuplesArtifact,
-    found: CountAudit,
+    audited: CountAudit,
     sizes: NDArray[np.int64],
     counts: NDArray[np.int64],
     trained: int,
@@ -289,12 +289,12 @@ def _rows(
         **rows,
         "n": sizes,
         "count": counts,
-        "expected": found.expected,
-        "likeliest": found.likeliest,
-        "wrong": found.wrong,
-        "p": found.p_values,
-        "p_adjusted": false_discovery_control(found.p_values),
-        "flagged": found.wrong > config.flag_above,
+        "expected": audited.expected,
+        "likeliest": audited.likeliest,
+        "wrong": audited.wrong,
+        "p": audited.p_values,
+        "p_adjusted": false_discovery_control(audited.p_values),
+        "flagged": audited.wrong > config.flag_above,
     }
 
 
@@ -303,17 +303,19 @@ def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
     return [{name: values[at].item() for name, values in rows.items()} for at in order if rows["flagged"][at]]
 
 
-def _expected_accuracy(run: RunArtifact, confidence: float, found: CountAudit) -> dict[str, Any] | None:
+def _expected_accuracy(
+    run: RunArtifact, scores: Scores, confidence: float, audited: CountAudit
+) -> dict[str, Any] | None:
     """Mean max(p, 1−p) of held-out unlabeled instances: the accuracy at the prior, if probabilities are calibrated.
 
-    Its interval allows for the draw of U, and by the delta method for the errors of the temperature and of the noise
-    rate that the temperature was fitted with.
+    Its interval allows for the sampling of U, and by the delta method for the errors of the temperature and of the
+    noise rate that the temperature was fitted with.
     """
-    scores = read_all_scores(run).get("heldout_unlabeled")
-    if scores is None or len(scores) < 2:
+    unlabeled = scores.get("heldout_unlabeled")
+    if unlabeled is None or len(unlabeled) < 2:
         return None
-    temperature = usable_temperature(run, found.noise)
-    size, wide = np.abs(scores.astype(np.float64)), float(norm.ppf((1 + confidence) / 2))
+    temperature = usable_temperature(run.summary, scores, audited.noise)
+    size, wide = np.abs(unlabeled.astype(np.float64)), float(norm.ppf((1 + confidence) / 2))
 
     def at(change: float) -> Floats:
         """How sure every instance is at a temperature e^change times as high."""
@@ -322,8 +324,9 @@ def _expected_accuracy(run: RunArtifact, confidence: float, found: CountAudit) -
     sure = at(0.0)
     mean = float(sure.mean())
     slope = float(at(SMALL_CHANGE).mean() - at(-SMALL_CHANGE).mean()) / (2 * SMALL_CHANGE)
-    by_noise = np.log([usable_temperature(run, rate).value for rate in found.noise_ci])
-    error = np.hypot(log_temperature_error(run, temperature, found.noise), (by_noise[1] - by_noise[0]) / (2 * wide))
+    by_noise = np.log([usable_temperature(run.summary, scores, rate).value for rate in audited.noise_ci])
+    by_counts = log_temperature_error(run.summary, scores, temperature, audited.noise)
+    error = np.hypot(by_counts, (by_noise[1] - by_noise[0]) / (2 * wide))
     half = wide * np.hypot(sure.std(ddof=1) / np.sqrt(len(sure)), slope * error)
     return {
         "value": mean,
@@ -333,7 +336,7 @@ def _expected_accuracy(run: RunArtifact, confidence: float, found: CountAudit) -
     }
 
 
-def _warnings(config: AuditConfig, moved: Drift, prior: float, found: CountAudit) -> list[str]:
+def _warnings(config: AuditConfig, moved: Drift, prior: float, audited: CountAudit) -> list[str]:
     warnings = []
     if moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
         warnings.append(
@@ -341,8 +344,8 @@ def _warnings(config: AuditConfig, moved: Drift, prior: float, found: CountAudit
         )
     if abs(moved.prior - prior) > 0.05:
         warnings.append(f"the pool looks like one of prior {moved.prior:.3f}, but the run was trained with {prior:g}")
-    if found.noise_ci[0] > 0.01:
+    if audited.noise_ci[0] > 0.01:
         warnings.append(
-            f"about {found.noise:.1%} of the counts are off by one: train with --count-noise {found.noise:.2f}"
+            f"about {audited.noise:.1%} of the counts are off by one: train with --count-noise {audited.noise:.2f}"
         )
     return warnings

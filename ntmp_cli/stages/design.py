@@ -15,7 +15,7 @@ from ntmp_cli.artifacts import (
     Plan,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -27,7 +27,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.reporting.design import to_markdown
 from ntmp_cli.theory.assessment import Question, assess, inflation_curve
 from ntmp_cli.theory.changes import changes
-from ntmp_cli.theory.counts import true_strata
+from ntmp_cli.theory.recorded_counts import true_strata
 from ntmp_cli.theory.strata import Design, Stratum
 
 DEFAULT_TUPLES = 10_000
@@ -65,7 +65,7 @@ def design(
         return facts, None
     inputs = () if source.artifact is None else (describe_input(source.artifact),)
     plan = Plan("design", config.model_dump(mode="json"), None, inputs, () if tuples is None else (tuples,))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return facts, kept
     figure = _figure(source, facts)
     with publishing(out, plan, if_exists=if_exists) as staging:
@@ -97,7 +97,7 @@ def _of_specs(config: DesignConfig) -> Source:
 def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     sizes = {"num_tuples": config.num_tuples, "unlabeled_size": config.unlabeled_size}
     if given := [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]:
-        raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} has its own sizes")
+        raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} already has its sizes")
     summary = tuples.summary
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
     prior = summary.prior if config.prior is None else config.prior

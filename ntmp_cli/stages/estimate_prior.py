@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from ntmp_cli.artifacts import (
     Plan,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.layout import PRIOR
+from ntmp_cli.artifacts.named_files import WEIGHTS_FILES, file_identity, weights_files
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import PriorSummary
@@ -32,21 +34,28 @@ from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
-from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
+from ntmp_cli.stages.features import encode_tuples
 
-# What a prior is kept away from 0 and 1 by, where no classifier could be trained with it.
+# Estimates are kept this far from 0 and 1, at which no classifier can be trained.
 EDGE = 0.001
 
 
+@dataclass(frozen=True)
+class CrossFitOptions:
+    """How a stage that cross-fits networks is carried out; nothing here changes what is estimated."""
+
+    if_exists: IfExists = "fail"
+    device: str = "auto"
+    features: Path | None = None
+    """Folder that keeps features of a frozen encoder; by default the one that the output lies in."""
+    watching: Watching = lambda epochs: nullcontext()
+
+
+DEFAULT_OPTIONS = CrossFitOptions()
+
+
 def estimate_prior(
-    config: EstimatePriorConfig,
-    tuples_path: Path,
-    out: Path,
-    *,
-    if_exists: IfExists = "fail",
-    device: str = "auto",
-    features: Path | None = None,
-    watching: Watching = lambda epochs: nullcontext(),
+    config: EstimatePriorConfig, tuples_path: Path, out: Path, options: CrossFitOptions = DEFAULT_OPTIONS
 ) -> Artifact[PriorSummary]:
     """Estimate the class prior of a tuples directory's unlabeled pool and publish a prior directory."""
     priors.get(config.estimator)
@@ -57,31 +66,30 @@ def estimate_prior(
     plugins = plugin_settings({"priors": priors.names(), "models": [config.model], "encoders": [config.encoder]})
     reads = (tuples_path, *weights_files(config))
     plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, options.if_exists):
         return kept
-    chosen = choose_device(device)
+    device = choose_device(options.device)
     source: TuplesArtifact = tuples
     if config.encoder is not None:
-        source = encode_tuples(
-            tuples, config.encoder, score_model(config, StoredTuples(tuples).task), features or out.parent, chosen
-        )
-    found = estimate_priors(
-        scores_without_prior(config, StoredTuples(source), CrossFit(chosen, watching)),
+        model_settings = score_model(config, StoredTuples(tuples).task)
+        source = encode_tuples(tuples, config.encoder, model_settings, options.features or out.parent, device)
+    estimated = estimate_priors(
+        scores_without_prior(config, StoredTuples(source), CrossFit(device, options.watching)),
         stream(config.seed, "bootstrap"),
         config.resamples,
         config.confidence,
         None if config.assume is None else config.assume == "prior<0.5",
     )
-    result = _result(config, found)
-    with publishing(out, plan, if_exists=if_exists) as staging:
+    result = _result(config, estimated)
+    with publishing(out, plan, if_exists=options.if_exists) as staging:
         staging.add_json(PRIOR, result)
-        write_scores(staging, _scores(found))
-        for kind, image in prior_figure(found, config.estimator, result["prior"]).items():
+        write_scores(staging, _scores(estimated))
+        for kind, image in prior_figure(estimated, config.estimator, result["prior"]).items():
             staging.add_bytes(f"prior.{kind}", image)
         staging.summary = PriorSummary(
             dataset=tuples.summary.dataset,
             prior=result["prior"],
-            ci=found.estimates[config.estimator].ci,
+            ci=estimated.estimates[config.estimator].ci,
             confidence=config.confidence,
             estimator=config.estimator,
             warnings=tuple(result["warnings"]),
@@ -89,31 +97,31 @@ def estimate_prior(
     return open_artifact(out, "prior")
 
 
-def _result(config: EstimatePriorConfig, found: PriorEstimates) -> dict[str, Any]:
-    used = found.estimates[config.estimator]
+def _result(config: EstimatePriorConfig, estimated: PriorEstimates) -> dict[str, Any]:
+    used = estimated.estimates[config.estimator]
     if used.value is None:
         raise NotIdentifiableError(
             f"the estimator '{config.estimator}' is undefined on these scores: they carry no class information",
             hint="Train the score model longer (--epochs), or use a better --model or --encoder.",
         )
-    value, warnings = min(max(used.value, EDGE), 1 - EDGE), list(found.warnings)
+    value, warnings = min(max(used.value, EDGE), 1 - EDGE), list(estimated.warnings)
     if value != used.value:
         warnings.append(f"the estimate {used.value:.4f} was moved to {value:g}, with which one can still train")
-    bound = found.bound
+    bound = estimated.bound
     return {
         "prior": value,
         "ci": None if used.ci is None else list(used.ci),
         "estimator": config.estimator,
         "confidence": config.confidence,
-        "estimators": {name: _row(estimate) for name, estimate in found.estimates.items()},
+        "estimators": {name: _row(estimate) for name, estimate in estimated.estimates.items()},
         "upper_bound": {"value": 1 - bound.value, "confident": 1 - bound.low},
         "neyman_pearson_as_in_the_paper": {"value": bound.value, "band": [bound.low, bound.high]},
-        "tuple_rate": float(np.mean([fold.rate for fold in found.folds])),
-        "orientation_nats": found.orientation_nats,
-        "recalibration": [{"slope": fold.line.slope, "intercept": fold.line.intercept} for fold in found.folds],
-        "tuples": sum(len(fold.sizes) for fold in found.folds),
-        "unlabeled": sum(len(fold.unlabeled) for fold in found.folds),
-        "parts": len(found.folds),
+        "tuple_rate": float(np.mean([fold.rate for fold in estimated.folds])),
+        "orientation_nats": estimated.orientation_nats,
+        "recalibration": [{"slope": fold.line.slope, "intercept": fold.line.intercept} for fold in estimated.folds],
+        "tuples": sum(len(fold.sizes) for fold in estimated.folds),
+        "unlabeled": sum(len(fold.unlabeled) for fold in estimated.folds),
+        "parts": len(estimated.folds),
         "resamples": config.resamples,
         "seed": config.seed,
         "warnings": warnings,
@@ -124,14 +132,14 @@ def _row(estimate: Estimate) -> dict[str, Any]:
     return {"value": estimate.value, "ci": None if estimate.ci is None else list(estimate.ci)}
 
 
-def _scores(found: PriorEstimates) -> dict[str, NDArray[Any]]:
-    """Oriented held-out scores of every part, as the part's model gave them."""
+def _scores(estimated: PriorEstimates) -> dict[str, NDArray[Any]]:
+    """Oriented held-out scores of every fold, as the fold's model gave them."""
     arrays: dict[str, NDArray[Any]] = {}
-    for number, fold in enumerate(found.folds):
+    for number, fold in enumerate(estimated.folds):
         arrays[f"tuples_{number}"] = fold.scores.astype(np.float32)
         arrays[f"sizes_{number}"] = fold.sizes
         arrays[f"counts_{number}"] = fold.counts
         arrays[f"unlabeled_{number}"] = fold.unlabeled.astype(np.float32)
-    for name, estimate in found.estimates.items():
+    for name, estimate in estimated.estimates.items():
         arrays[f"bootstrap_{name}"] = estimate.resamples
     return arrays

@@ -1,11 +1,9 @@
-"""evaluate: runs meet the hidden labels; tidy rows, groups over seeds, comparisons, calibration, learning curves."""
+"""evaluate: metrics of runs on their test labels; rows, groups over seeds, comparisons, calibration, curves."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +16,12 @@ from ntmp_cli.artifacts import (
     Plan,
     RunArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
-from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines
+from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines, table_csv
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
@@ -37,18 +35,18 @@ from ntmp_cli.artifacts.layout import (
     TEMPERATURES,
     TEST_LABELS,
 )
-from ntmp_cli.artifacts.oracle import read_oracle
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.oracle import read_labels
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.summaries import EvaluationSummary
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
     Temperature,
-    brier_parts,
+    brier_decomposition,
     equal_width_bins,
     temperature_by_labels,
 )
-from ntmp_cli.evaluation.comparisons import compare
+from ntmp_cli.evaluation.comparisons import compare, variants
 from ntmp_cli.evaluation.metrics import (
     Scored,
     Temperatures,
@@ -59,9 +57,8 @@ from ntmp_cli.evaluation.metrics import (
 )
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
-from ntmp_cli.evaluation.variants import variants
+from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.plugins import plugin_settings
-from ntmp_cli.stages.temperature import counts_temperature
 
 
 def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Evaluation:
@@ -75,29 +72,29 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
     config_dump |= plugin_settings({"metrics": names})
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return read_evaluation(kept)
 
-    found = _Found()
+    tables = _Tables()
     for run, group in zip(opened, _groups(opened), strict=True):
-        _evaluate_run(run, group, names, found)
-    groups = summarise(found.rows)
+        _evaluate_run(run, group, names, tables)
+    groups = summarise(tables.rows)
     compared = []
     if config.reference is not None:
-        compared = compare(found.rows, config.reference, family=config.family)
+        compared = compare(tables.rows, config.reference, family=config.family)
     ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
-        staging.add_bytes(ROWS, json_lines(found.rows), rows=len(found.rows))
-        staging.add_bytes("rows.csv", table_csv(found.rows), rows=len(found.rows))
+        staging.add_bytes(ROWS, json_lines(tables.rows), rows=len(tables.rows))
+        staging.add_bytes("rows.csv", table_csv(tables.rows), rows=len(tables.rows))
         staging.add_json(SUMMARY, groups, rows=len(groups))
         lines: dict[str, Sequence[Any]] = {
             COMPARISONS: compared,
             RANKINGS: ranked,
-            CURVES: found.curves,
-            TEMPERATURES: found.temperatures,
-            RELIABILITY: found.reliability,
-            RUNS: found.runs,
+            CURVES: tables.curves,
+            TEMPERATURES: tables.temperatures,
+            RELIABILITY: tables.reliability,
+            RUNS: tables.runs,
         }
         for name, objects in lines.items():
             staging.add_bytes(name, json_lines(objects), rows=len(objects))
@@ -110,13 +107,12 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
             datasets=tuple(sorted({run.summary.dataset for run in opened})),
         )
     published = open_artifact(out, "evaluation")
-    tables = (found.rows, groups, compared, ranked, found.curves, found.reliability, found.runs)
-    return Evaluation(published, *tables)
+    return Evaluation(published, tables.rows, groups, compared, ranked, tables.curves, tables.reliability, tables.runs)
 
 
 @dataclass
-class _Found:
-    """What all runs say, line by line."""
+class _Tables:
+    """The rows of all runs, table by table, and the labels that were opened for them."""
 
     rows: list[Row] = field(default_factory=list)
     curves: list[dict[str, Any]] = field(default_factory=list)
@@ -127,15 +123,15 @@ class _Found:
     """Opened so far, by the hash of their file."""
 
 
-def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str], found: _Found) -> None:
-    scored, scores, fits = _scored(run, run.summary.prior, found)
+def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str], tables: _Tables) -> None:
+    scored, scores, fits = _scored(run, run.summary.prior, tables)
     name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary.tuples_seed}
-    found.rows += [
+    tables.rows += [
         cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name})
         for metric, value in evaluate_metrics(scored, names).items()
     ]
     mark = {**group, "seed": run.manifest.seed, "run": name}
-    found.temperatures += [
+    tables.temperatures += [
         {
             **mark,
             "by": by,
@@ -146,11 +142,11 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
         }
         for by, fit in fits.items()
     ]
-    found.runs.append({**mark, **_lineage(run)})
-    found.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
+    tables.runs.append({**mark, **_lineage(run)})
+    tables.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
     history, traced = read_json_lines(run, HISTORY), scores["trace_epochs"].tolist()
     accuracy = accuracy_curve(scored.labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
-    found.curves.append(
+    tables.curves.append(
         {
             **mark,
             "epochs": [record["epoch"] for record in history],
@@ -182,29 +178,29 @@ def _lineage(run: RunArtifact) -> dict[str, Any]:
 # Calibration ---------------------------------------------------------------------------------------
 
 
-def _temperatures(run: RunArtifact, scores: dict[str, NDArray[Any]], found: _Found) -> dict[str, Temperature]:
+def _temperatures(run: RunArtifact, scores: dict[str, NDArray[Any]], tables: _Tables) -> dict[str, Temperature]:
     """Fitted on held-out data: to the labels of U, which has the prior of deployment, and to the counts of tuples."""
     if "heldout_tuples" not in scores:
         nothing = Temperature(math.nan, "no held-out data")
         return {"labels": nothing, "counts": nothing}
-    outside = scores["heldout_unlabeled"].astype(np.float64)
-    refuse_nan(outside)
-    by_counts = counts_temperature(run, scores)
+    unlabeled = scores["heldout_unlabeled"].astype(np.float64)
+    refuse_nan(unlabeled)
+    by_counts = counts_temperature(run.summary, scores)
     if not run.has(HELDOUT_LABELS):
         return {"labels": Temperature(math.nan, "no labels"), "counts": by_counts}
-    labels = _labels(run, HELDOUT_LABELS, found)
-    if len(labels) != len(outside):
-        raise ArtifactError(f"{run.path}: {len(outside)} held-out scores but {len(labels)} held-out labels")
-    return {"labels": temperature_by_labels(outside, labels), "counts": by_counts}
+    labels = _labels(run, HELDOUT_LABELS, tables)
+    if len(labels) != len(unlabeled):
+        raise ArtifactError(f"{run.path}: {len(unlabeled)} held-out scores but {len(labels)} held-out labels")
+    return {"labels": temperature_by_labels(unlabeled, labels), "counts": by_counts}
 
 
-def _labels(run: RunArtifact, name: str, found: _Found) -> NDArray[np.bool_]:
+def _labels(run: RunArtifact, name: str, tables: _Tables) -> NDArray[np.bool_]:
     """Runs on the same tuples carry the same labels: every copy is verified, one is opened."""
     run.file(name)
     sha256 = run.entry(name).sha256
-    if sha256 not in found.labels:
-        found.labels[sha256] = read_oracle(run, name)["labels"].astype(bool)
-    return found.labels[sha256]
+    if sha256 not in tables.labels:
+        tables.labels[sha256] = read_labels(run, name)
+    return tables.labels[sha256]
 
 
 def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
@@ -220,7 +216,7 @@ def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
                 "mass": bins.mass.tolist(),
                 "confidence": [_or_none(value) for value in bins.confidence.tolist()],
                 "frequency": [_or_none(value) for value in bins.frequency.tolist()],
-                "brier": brier_parts(scored.labels, forecasts.p, weights)._asdict(),
+                "brier": brier_decomposition(scored.labels, forecasts.p, weights)._asdict(),
             }
 
 
@@ -233,18 +229,18 @@ def _or_none(value: float) -> float | None:
 
 def run_metrics(run: RunArtifact, names: Sequence[str], prior: float) -> dict[str, float | None]:
     """Metrics of a run on its test labels, at a deployment prior; None where one is undefined."""
-    scored, _, _ = _scored(run, prior, _Found())
+    scored, _, _ = _scored(run, prior, _Tables())
     return {name: _or_none(value) for name, value in evaluate_metrics(scored, names).items()}
 
 
 def _scored(
-    run: RunArtifact, prior: float, found: _Found
+    run: RunArtifact, prior: float, tables: _Tables
 ) -> tuple[Scored, dict[str, NDArray[Any]], dict[str, Temperature]]:
-    """Test scores beside their labels, all scores, and the temperatures that held-out data ask for."""
-    labels, scores = _labels(run, TEST_LABELS, found), read_all_scores(run)
+    """Test scores beside their labels, all scores, and the temperatures fitted to held-out data."""
+    labels, scores = _labels(run, TEST_LABELS, tables), read_scores(run)
     if len(labels) != len(scores["test"]):
         raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
-    fits = _temperatures(run, scores, found)
+    fits = _temperatures(run, scores, tables)
     temperatures = Temperatures(*(fit.value for fit in fits.values()))
     return Scored(labels, scores["test"].astype(np.float64), prior, temperatures), scores, fits
 
@@ -254,23 +250,23 @@ def _name(run: RunArtifact) -> str:
 
 
 def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
-    """Where each run belongs: cells of equal tuples, whatever the method, and within them variants of a method.
+    """Where every run belongs: cells of equal tuples, whatever the method, and within them variants of a method.
 
     Runs are compared inside a cell. What the specs do not tell apart (other positive classes, sizes, noise, test
     labels) is added to the name of the tuples, so that runs on different data never share a cell.
     """
     summaries = [run.summary for run in runs]
-    blocks = [(own.dataset, own.tuples, own.prior) for own in summaries]
+    blocks = [(summary.dataset, summary.tuples, summary.prior) for summary in summaries]
     tuples = [
-        f"{own.tuples} [{differing}]" if differing else own.tuples
-        for own, differing in zip(summaries, variants([_tuple_settings(run) for run in runs], blocks), strict=True)
+        f"{summary.tuples} [{differing}]" if differing else summary.tuples
+        for summary, differing in zip(summaries, variants([_tuple_settings(run) for run in runs], blocks), strict=True)
     ]
     groups = [
         {
-            **{"dataset": own.dataset, "tuples": name, "n": own.n, "m": own.m},
-            **{"prior": own.prior, "method": own.method, "is_oracle": own.is_oracle},
+            **{"dataset": summary.dataset, "tuples": name, "n": summary.n, "m": summary.m},
+            **{"prior": summary.prior, "method": summary.method, "is_oracle": summary.is_oracle},
         }
-        for own, name in zip(summaries, tuples, strict=True)
+        for summary, name in zip(summaries, tuples, strict=True)
     ]
     _require_same_tuples(runs, groups)
     cells = [tuple(group.values()) for group in groups]
@@ -294,9 +290,9 @@ def _tuple_settings(run: RunArtifact) -> dict[str, Any]:
     # How many tuples a shard holds does not change what is learned.
     quiet = {"seed", "shard_size"}
     settings = {key: value for key, value in run.summary.tuples_config.items() if key not in quiet}
-    # Tuples that were not drawn have no seed: each directory is data of its own.
-    own = {} if run.summary.tuples_seed is not None else {"directory": run.summary.tuples_content[:8]}
-    return {**settings, **own, "test": run.entry(TEST_LABELS).sha256[:8]}
+    # Imported tuples have no seed: no two directories hold the same data.
+    identity = {} if run.summary.tuples_seed is not None else {"directory": run.summary.tuples_content[:8]}
+    return {**settings, **identity, "test": run.entry(TEST_LABELS).sha256[:8]}
 
 
 def _require_same_tuples(runs: Sequence[RunArtifact], groups: Sequence[dict[str, Any]]) -> None:
@@ -326,11 +322,3 @@ def _require_reference(reference: str | None, runs: Sequence[RunArtifact]) -> No
     present = {run.summary.method for run in runs}
     if reference is not None and reference not in present:
         raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
-
-
-def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()

@@ -12,17 +12,18 @@ from ntmp_cli.artifacts import (
     Plan,
     RunArtifact,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
 from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
 from ntmp_cli.artifacts.summaries import ExportInput, ExportSummary
 from ntmp_cli.config import ExportConfig
-from ntmp_cli.data.own.mapping import FeatureMapping, Numeric, TableFeatures
+from ntmp_cli.data.user.mapping import FeatureMapping, Numeric, TableFeatures
+from ntmp_cli.evaluation.temperature import usable_temperature
 from ntmp_cli.learning.exporting import INPUT, OUTPUTS, Exported, NumericColumns, exporters
-from ntmp_cli.stages.predict import load_scorer, read_mapping
-from ntmp_cli.stages.temperature import usable_temperature
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt"}
 FACTS = "export.json"
@@ -33,9 +34,9 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     exporter = exporters.get(config.format)
     run = open_run(run_path)
     plan = Plan("export", config.model_dump(mode="json"), None, (describe_input(run),), (run_path,))
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept
-    temperature = usable_temperature(run)
+    temperature = usable_temperature(run.summary, read_scores(run))
     mapping = read_mapping(run)
     features = _numeric(mapping)
     scorer = load_scorer(run).eval()

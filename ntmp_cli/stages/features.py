@@ -19,13 +19,14 @@ from ntmp_cli.artifacts import (
     Staging,
     TuplesArtifact,
     describe_input,
-    kept_output,
+    existing_output,
+    folder_lock,
     open_artifact,
     publishing,
-    sole_user,
 )
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, TEST_INSTANCES
-from ntmp_cli.artifacts.manifest import canonical_json, sha256_file
+from ntmp_cli.artifacts.manifest import canonical_json
+from ntmp_cli.artifacts.named_files import file_identity, weights_files
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
     read_instances,
@@ -36,29 +37,25 @@ from ntmp_cli.artifacts.shards import (
     write_tuple_shards,
 )
 from ntmp_cli.artifacts.summaries import FeaturesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary
+from ntmp_cli.artifacts.summary_fields import InstanceSummary
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.encoders import Encoder, build_encoder
+from ntmp_cli.learning.encoders import Encoder, EncoderRequest, build_encoder
 from ntmp_cli.plugins import plugin_settings
-from ntmp_cli.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# An encoder that is drawn at random is the same for all seeds of a study.
+# An encoder with random weights is the same for all seeds of a study.
 ENCODER_SEED = 0
 BATCH = 256
-# Settings that may name a file.
-WEIGHTS_FILES = ("encoder_weights", "clip_model", "clip_weights")
 
 
 def encode_tuples(
     tuples: TuplesArtifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device
 ) -> Artifact[FeaturesSummary]:
-    """The features of a tuples directory, from `folder` if they lie there already."""
-    weights = config.clip_weights if encoder == "clip" else config.encoder_weights
+    """The features of a tuples directory, from `folder` if it has them already."""
     settings = {
         "encoder": encoder,
-        "weights": file_identity(weights),
+        "weights": file_identity(_weights(encoder, config)),
         "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
         **plugin_settings({"encoders": [encoder]}),
     }
@@ -66,27 +63,27 @@ def encode_tuples(
     plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
     out = folder / f"features-{encoder.replace(':', '-')}-{digest}"
-    with sole_user(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
-        return kept_output(out, plan, "refresh") or _compute(tuples, encoder, weights, config, out, plan, device)
+    with folder_lock(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
+        return existing_output(out, plan, "refresh") or _compute(tuples, encoder, config, plan, out, device)
+
+
+def _weights(encoder: str, config: TrainConfig) -> str | None:
+    return config.clip_weights if encoder == "clip" else config.encoder_weights
 
 
 def _compute(
-    tuples: TuplesArtifact,
-    encoder: str,
-    weights: str | None,
-    config: TrainConfig,
-    out: Path,
-    plan: Plan,
-    device: torch.device,
+    tuples: TuplesArtifact, encoder: str, config: TrainConfig, plan: Plan, out: Path, device: torch.device
 ) -> Artifact[FeaturesSummary]:
     shape, scale = tuples.summary.instance.shape, tuples.summary.instance.scale
     network = build_encoder(
         encoder,
-        shape,
-        seed=ENCODER_SEED,
-        weights=weights,
-        pieces=lambda: (torch.from_numpy(x).float() / scale for x in _training_instances(tuples)),
-        clip_model=config.clip_model,
+        EncoderRequest(
+            shape,
+            seed=ENCODER_SEED,
+            weights=_weights(encoder, config),
+            pieces=lambda: (torch.from_numpy(x).float() / scale for x in _training_instances(tuples)),
+            clip_model=config.clip_model,
+        ),
     ).to(device)
     log.info("features of %s by %s are computed once and kept in %s", tuples.path, encoder, out)
     with publishing(out, plan, if_exists="refresh") as staging:
@@ -97,19 +94,6 @@ def _compute(
         changed = {"instance": instance, "features": (), "test_labels": False, "encoder": encoder}
         staging.summary = FeaturesSummary(**{**dict(tuples.summary), **changed})
     return open_artifact(out, "features")
-
-
-def file_identity(name: str | None) -> str | None:
-    """A file is known by its content, so that no path of this machine enters a manifest."""
-    if name is not None and Path(name).is_file():
-        return f"sha256:{sha256_file(Path(name))}"
-    return name
-
-
-def weights_files(config: Settings) -> tuple[Path, ...]:
-    """The files that a frozen encoder is read from."""
-    named = [getattr(config, name) for name in WEIGHTS_FILES]
-    return tuple(Path(name) for name in named if name is not None and Path(name).is_file())
 
 
 def _training_instances(tuples: TuplesArtifact) -> Iterator[NDArray[np.generic]]:

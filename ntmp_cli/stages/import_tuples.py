@@ -1,4 +1,4 @@
-"""import-tuples: the user's own rows become counted tuples and an unlabeled pool."""
+"""import-tuples: the user's rows become counted tuples and an unlabeled pool."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, kept_output, open_artifact, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
 from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
-from ntmp_cli.artifacts.scratch import Scratch
-from ntmp_cli.artifacts.shards import TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Record, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.grouping import Grouped, set_aside
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
-from ntmp_cli.data.own.pictures import PictureRows
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.reading import Found, Sink, Survey, read_everything
-from ntmp_cli.data.own.sources import Inputs, Opened, Reading, open_inputs
-from ntmp_cli.data.own.tables import BLOCK_BYTES
+from ntmp_cli.data.user.grouping import Grouped, hold_out
+from ntmp_cli.data.user.images import ImageRows
+from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.reading import CellSink, ImportedRows, ImportSources, Survey, read_rows
+from ntmp_cli.data.user.table_files import BLOCK_BYTES
 from ntmp_cli.randomness import stream
-from ntmp_cli.stages.make_tuples import SHARD_BYTES, strata_rows
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +40,8 @@ PIECE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Tuples and unlabeled rows that are trained on, and those set aside."""
+class _Splits:
+    """Tuples and unlabeled rows that are trained on, and those held out."""
 
     tuples: dict[str, Grouped]
     unlabeled: dict[str, NDArray[np.int64]]
@@ -65,14 +64,14 @@ def import_tuples(
     opened = _open(config, inputs, block_bytes, problems)
     reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
     plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)), reads)
-    if kept := kept_output(out, plan, if_exists):
+    if kept := existing_output(out, plan, if_exists):
         return kept
-    with publishing(out, plan, if_exists=if_exists) as staging, Scratch(staging.path) as scratch:
-        found = _read(config, opened, problems, scratch.append)
-        parts = _parts(found, config)
-        mapping = _fit(config, opened, found, parts, scratch)
-        _write(staging, found, parts, mapping, scratch)
-        staging.summary = _summary(inputs, opened, found, parts, mapping)
+    with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
+        imported = _read(config, opened, problems, temporary.append)
+        splits = _split(imported, config)
+        mapping = _fit(config, opened, imported, splits, temporary)
+        _write(staging, imported, splits, mapping, temporary)
+        staging.summary = _summary(inputs, opened, imported, splits, mapping)
         for text in staging.summary.warnings:
             log.warning(text)
     return open_artifact(out, "tuples")
@@ -104,17 +103,17 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     """What an import would understand of these files, after reading all of them and writing nothing."""
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    found = _read(config, opened, problems, lambda cells: None)
-    parts = _parts(found, config)
+    imported = _read(config, opened, problems, lambda cells: None)
+    splits = _split(imported, config)
     return Understood(
-        **_sizes(found, parts),
-        features=_raw_features(config, opened, found.survey),
+        **_sizes(imported, splits),
+        features=_raw_features(config, opened, imported.survey),
         first_rows=tuple({k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()),
     )
 
 
-def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> Opened:
-    how = Reading(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
+def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
+    how = ImportOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
     return open_inputs(inputs, how, problems)
 
 
@@ -122,33 +121,33 @@ def _roles(config: ImportTuplesConfig) -> Roles:
     return Roles(**{name: getattr(config, name) for name in Roles.model_fields})
 
 
-def _lineage(inputs: Inputs, opened: Opened) -> Iterator[dict[str, str]]:
+def _lineage(inputs: Inputs, opened: ImportSources) -> Iterator[dict[str, str]]:
     """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
-        identity = _together(path, files) if path.is_dir() else sha256_file(path)
+        identity = _hash_of(path, files) if path.is_dir() else sha256_file(path)
         yield {"kind": role, "name": path.resolve().name, "sha256": identity}
     for role, path, named in _images_elsewhere(inputs, opened):
         files = sorted({file for file in named if file.is_file()})
-        yield {"kind": f"{role}-images", "sha256": _together(path.parent, files)}
+        yield {"kind": f"{role}-images", "sha256": _hash_of(path.parent, files)}
 
 
-def _places_of_images(inputs: Inputs, opened: Opened) -> list[Path]:
+def _places_of_images(inputs: Inputs, opened: ImportSources) -> list[Path]:
     """One image of every folder that tables name images of: an output around any of them is around this one."""
     files = [file for _, _, named in _images_elsewhere(inputs, opened) for file in named]
     return list({file.parent: file for file in files}.values())
 
 
-def _images_elsewhere(inputs: Inputs, opened: Opened) -> Iterator[tuple[str, Path, list[Path]]]:
+def _images_elsewhere(inputs: Inputs, opened: ImportSources) -> Iterator[tuple[str, Path, list[Path]]]:
     """Role, table and image files of every table that names images."""
     sources = {"tuples": opened.main, "unlabeled": opened.unlabeled, "test": opened.test}
     for role, path in inputs.paths().items():
         source = sources.get(role)
-        if isinstance(source, PictureRows) and not path.is_dir():
+        if isinstance(source, ImageRows) and not path.is_dir():
             yield role, path, [file for file in source.files if file is not None]
 
 
-def _together(folder: Path, files: Sequence[Path]) -> str:
+def _hash_of(folder: Path, files: Sequence[Path]) -> str:
     """One hash of the names and hashes of files."""
     digest = hashlib.sha256()
     for file in files:
@@ -156,82 +155,78 @@ def _together(folder: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, opened: Opened, problems: Problems, sink: Sink) -> Found:
-    return read_everything(
-        opened.main,
-        opened.unlabeled,
-        opened.test,
-        counts=opened.counts,
-        positive=config.positive,
-        survey=Survey(frozenset(config.categorical), config.max_categories),
-        sink=sink,
-        problems=problems,
-    )
+def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: CellSink) -> ImportedRows:
+    survey = Survey(frozenset(config.categorical), config.max_categories)
+    return read_rows(opened, config.positive, survey, sink, problems)
 
 
-def _parts(found: Found, config: ImportTuplesConfig) -> Parts:
-    """A random share of tuples and of U set aside; nothing where either would be empty, because both are needed."""
+def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
+    """Hold out a random share of tuples and of U; nothing if either would be empty, because both are needed."""
     share = config.heldout_share
-    train, held = set_aside(len(found.tuples), share, stream(config.seed, "heldout-tuples"))
-    inside, outside = set_aside(len(found.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
+    train, held = hold_out(len(imported.tuples), share, stream(config.seed, "heldout-tuples"))
+    inside, outside = hold_out(len(imported.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
     if not (len(train) and len(held) and len(inside) and len(outside)):
-        return Parts({"train": found.tuples}, {"train": found.unlabeled})
-    return Parts(
-        {"train": found.tuples.some(train), "heldout": found.tuples.some(held)},
-        {"train": found.unlabeled[inside], "heldout": found.unlabeled[outside]},
+        return _Splits({"train": imported.tuples}, {"train": imported.unlabeled})
+    return _Splits(
+        {"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)},
+        {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]},
     )
 
 
-def _fit(config: ImportTuplesConfig, opened: Opened, found: Found, parts: Parts, scratch: Scratch) -> FeatureMapping:
+def _fit(
+    config: ImportTuplesConfig, opened: ImportSources, imported: ImportedRows, splits: _Splits, temporary: TemporaryRows
+) -> FeatureMapping:
     """The mapping, its statistics from training instances only: not from held-out ones, not from test rows."""
     names, images = opened.main.columns, opened.main.image_features()
     if images is not None or names is None:
         assert images is not None, "images were read"
         return FeatureMapping(roles=_roles(config), features=images)
-    rows = np.sort(np.concatenate([parts.tuples["train"].rows, parts.unlabeled["train"]]))
-    blocks = (scratch.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
-    features = fit_table(names, found.survey.texts, blocks, config.hash_width)
+    rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
+    blocks = (temporary.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
+    features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
     return FeatureMapping(roles=_roles(config), features=features)
 
 
-def _write(staging: Staging, found: Found, parts: Parts, mapping: FeatureMapping, scratch: Scratch) -> None:
+def _write(
+    staging: Staging, imported: ImportedRows, splits: _Splits, mapping: FeatureMapping, temporary: TemporaryRows
+) -> None:
     shape, dtype, scale = _instance(mapping)
     item = int(np.prod(shape)) * dtype.itemsize
-    for split, tuples in parts.tuples.items():
+    for split, tuples in splits.tuples.items():
         per_shard = max(1, round(SHARD_BYTES * len(tuples) / (item * len(tuples.rows))))
-        blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, scratch)
+        blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary)
         write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
-    for split, rows in parts.unlabeled.items():
-        for number, own in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
+    for split, rows in splits.unlabeled.items():
+        for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
             name = f"{split}/unlabeled-{number:05d}.h5"
-            write_instances(staging, name, _pieces(own, item, mapping, scratch), len(own), scale=scale)
-    if len(found.test):
-        pieces = _pieces(found.test, item, mapping, scratch)
-        write_instances(staging, TEST_INSTANCES, pieces, len(found.test), scale=scale)
-    if found.labels is not None:
+            write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
+    if len(imported.test):
+        pieces = _pieces(imported.test, item, mapping, temporary)
+        write_instances(staging, TEST_INSTANCES, pieces, len(imported.test), scale=scale)
+    if imported.labels is not None:
         with writing_oracle(staging, TEST_LABELS) as oracle:
-            oracle.append(labels=found.labels)
+            oracle.append(labels=imported.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
-    staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in parts.tuples.items()})
+    staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
 
 
-def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, scratch: Scratch) -> Iterator[TupleBlock]:
-    """Whole tuples, as many at a time as have about so many rows."""
+def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows) -> Iterator[TupleBlock]:
+    """Blocks of tuples that have about so many rows; no tuple is cut."""
     start = 0
     while start < len(tuples):
         stop = int(np.searchsorted(tuples.offsets, tuples.offsets[start] + rows, side="right")) - 1
         stop = min(max(stop, start + 1), len(tuples))
         a, b = tuples.offsets[start], tuples.offsets[stop]
-        instances = _instances(mapping, scratch.gather(tuples.rows[a:b]))
+        instances = _instances(mapping, temporary.gather(tuples.rows[a:b]))
         yield TupleBlock(instances, tuples.offsets[start : stop + 1] - a, tuples.counts[start:stop])
         start = stop
 
 
 def _pieces(
-    rows: NDArray[np.int64], item: int, mapping: FeatureMapping, scratch: Scratch
+    rows: NDArray[np.int64], item: int, mapping: FeatureMapping, temporary: TemporaryRows
 ) -> Iterator[NDArray[np.generic]]:
-    for some in blocks_of(rows, max(1, PIECE_BYTES // item)):
-        yield _instances(mapping, scratch.gather(some))
+    for block in blocks_of(rows, max(1, PIECE_BYTES // item)):
+        yield _instances(mapping, temporary.gather(block))
 
 
 def _instances(mapping: FeatureMapping, cells: NDArray[Any]) -> NDArray[np.generic]:
@@ -251,20 +246,22 @@ def _strata(tuples: Grouped) -> Counter[tuple[int, int]]:
     return Counter({(int(n), int(m)): int(k) for n, m, k in zip(*pairs, numbers, strict=True)})
 
 
-def _sizes(found: Found, parts: Parts) -> dict[str, Any]:
+def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     return {
-        "tuples": Sizes.of({split: len(tuples) for split, tuples in parts.tuples.items()}),
-        "instances": Sizes.of({split: len(tuples.rows) for split, tuples in parts.tuples.items()}),
-        "unlabeled": Sizes.of({split: len(rows) for split, rows in parts.unlabeled.items()}),
-        "test": len(found.test),
-        "test_labels": found.labels is not None,
-        "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in parts.tuples.items()}),
+        "tuples": Sizes.of({split: len(tuples) for split, tuples in splits.tuples.items()}),
+        "instances": Sizes.of({split: len(tuples.rows) for split, tuples in splits.tuples.items()}),
+        "unlabeled": Sizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
+        "test": len(imported.test),
+        "test_labels": imported.labels is not None,
+        "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in splits.tuples.items()}),
     }
 
 
-def _summary(inputs: Inputs, opened: Opened, found: Found, parts: Parts, mapping: FeatureMapping) -> TuplesSummary:
+def _summary(
+    inputs: Inputs, opened: ImportSources, imported: ImportedRows, splits: _Splits, mapping: FeatureMapping
+) -> TuplesSummary:
     shape, dtype, scale = _instance(mapping)
-    sizes = _sizes(found, parts)
+    sizes = _sizes(imported, splits)
     strata: tuple[StratumRow, ...] = sizes["strata"].train
     total = sum(row.tuples for row in strata)
     images = mapping.features if isinstance(mapping.features, ImageFeatures) else None
@@ -280,13 +277,13 @@ def _summary(inputs: Inputs, opened: Opened, found: Found, parts: Parts, mapping
         ),
         **sizes,
         mean_rate=sum(row.tuples * row.rate for row in strata) / total,
-        # Nobody has told us the prior of U or the noise of the counts, and without a prior there is no gap.
+        # The prior of U and the noise of the counts are unknown, and without a prior there is no gap.
         prior=None,
         effective_gap=None,
         reuse=None,
         count_noise=None,
         positive_classes=(),
-        features=_mapped_features(mapping, found.survey.missing),
+        features=_mapped_features(mapping, imported.survey.missing),
         notes=(),
         warnings=tuple(_warnings(strata)),
     )
@@ -305,15 +302,17 @@ def _spec(strata: Sequence[StratumRow]) -> str:
 
 
 def _warnings(strata: Sequence[StratumRow]) -> list[str]:
-    found = []
+    warnings = []
     rates = {row.rate for row in strata}
     if rates <= {0.0, 1.0}:
-        found.append("every tuple is all positive or all negative: the counts are labels, and plain training would do")
+        warnings.append(
+            "every tuple is all positive or all negative: the counts are labels, and plain training would do"
+        )
     elif len(rates) == 1 and strata[0].m * 2 == strata[0].n:
-        found.append(
+        warnings.append(
             "every tuple is half positive: only a prior of the unlabeled rows other than 1/2 tells the classes apart"
         )
-    return found
+    return warnings
 
 
 def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> tuple[FeatureRow, ...]:
@@ -322,7 +321,7 @@ def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None)
     counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
     return tuple(
         FeatureRow(
-            name=column.name, kind=column.kind, missing=int(count), width=column.own_width + int(column.indicator)
+            name=column.name, kind=column.kind, missing=int(count), width=column.value_width + int(column.indicator)
         )
         for column, count in zip(mapping.features.columns, counts, strict=True)
     )
@@ -332,7 +331,7 @@ def _image_kind(images: ImageFeatures) -> str:
     return f"{'×'.join(map(str, images.shape))} {images.dtype}"
 
 
-def _raw_features(config: ImportTuplesConfig, opened: Opened, survey: Survey) -> tuple[RawFeature, ...]:
+def _raw_features(config: ImportTuplesConfig, opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
         return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)

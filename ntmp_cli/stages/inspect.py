@@ -36,8 +36,8 @@ def facts(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def draw_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
-    """Draw the first training tuples with their recorded counts."""
+def write_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
+    """Write a figure of the first training tuples with their recorded counts."""
     from ntmp_cli.reporting.figures import tuple_montage
 
     needs = f"{artifact.path}: a montage needs a tuples directory of images"
@@ -56,13 +56,13 @@ def draw_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
     for t, size in enumerate(sizes):
         images[t, :size] = _pixels(scale, block.instances[block.offsets[t] : block.offsets[t] + size])
     captions = [f"{m} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
-    drawn = tuple_montage(images, captions, f"{tuples.summary.dataset}: tuples and recorded counts")
+    image = tuple_montage(images, captions, f"{tuples.summary.dataset}: tuples and recorded counts")
     with replacing(figure) as partial:
-        partial.write_bytes(drawn)
+        partial.write_bytes(image)
 
 
 def _pixels(scale: float, instances: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Channel-last pixels in [0, 1], as a picture is drawn."""
+    """Channel-last pixels in [0, 1], as they are plotted."""
     x = instances.astype(np.float64) / scale
     x = np.clip(x, 0, 1)
     return x[:, 0] if x.shape[1] == 1 else np.moveaxis(x[:, :3], 1, -1)

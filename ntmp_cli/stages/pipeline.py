@@ -1,4 +1,4 @@
-"""run: a whole study from one file, doing again only what has changed."""
+"""run: a study from one file, doing again only what has changed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ntmp_cli.artifacts import Artifact, refuse_overlap
 from ntmp_cli.artifacts.evaluations import Evaluation
+from ntmp_cli.artifacts.named_files import weights_files
 from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
 from ntmp_cli.data.labelled import datasets, named_paths
 from ntmp_cli.data.specs import parse_spec
@@ -20,9 +21,8 @@ from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.models import require_model
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.settings import build
-from ntmp_cli.stages.estimate_prior import estimate_prior
+from ntmp_cli.stages.estimate_prior import CrossFitOptions, estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
-from ntmp_cli.stages.features import weights_files
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
 from ntmp_cli.stages.train import TrainOptions, train
@@ -60,8 +60,8 @@ class Study:
 
     def folders(self) -> list[str]:
         """What is made below OUT."""
-        made = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
-        return [*made, "runs", "evaluation", "report"]
+        stages = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
+        return [*stages, "runs", "evaluation", "report"]
 
 
 def resolve(config: PipelineConfig, where: str) -> Study:
@@ -86,9 +86,9 @@ def resolve(config: PipelineConfig, where: str) -> Study:
     }
     trainings = {
         (name, seed): build(
-            TrainConfig, {**shared, **config.train, **own, "seed": seed}, f"{where}: train with runs.{name}"
+            TrainConfig, {**shared, **config.train, **settings, "seed": seed}, f"{where}: train with runs.{name}"
         )
-        for name, own in config.runs.items()
+        for name, settings in config.runs.items()
         for seed in config.seeds
     }
     estimates = {
@@ -115,10 +115,10 @@ def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, train
 
 
 def require_known_names(tuples: Iterable[MakeTuplesConfig], trainings: Iterable[TrainConfig]) -> None:
-    """A misspelt name in the last step should not be found after hours of training."""
-    for drawing in tuples:
-        datasets.get(drawing.dataset.partition(":")[0])
-        for text in drawing.tuples:
+    """A misspelt name in the last step should not be noticed after hours of training."""
+    for settings in tuples:
+        datasets.get(settings.dataset.partition(":")[0])
+        for text in settings.tuples:
             parse_spec(text)
     for training in trainings:
         methods.get(training.method)
@@ -142,18 +142,16 @@ def run_pipeline(
         made = make_tuples(tuples, out / f"tuples-{seed}", data_root=data_root, download=download, if_exists="refresh")
         yield Step(f"tuples-{seed}", made)
     for seed, settings in study.estimates.items():
-        place = out / f"prior-{seed}"
-        found = estimate_prior(
-            settings, out / f"tuples-{seed}", place, if_exists="refresh", device=device, watching=watching
-        )
-        yield Step(f"prior-{seed}", found)
+        options = CrossFitOptions("refresh", device, watching=watching)
+        prior = estimate_prior(settings, out / f"tuples-{seed}", out / f"prior-{seed}", options)
+        yield Step(f"prior-{seed}", prior)
     runs = []
     for (name, seed), training in study.trainings.items():
         runs.append(out / "runs" / f"{name}-{seed}")
         source = out / f"prior-{seed}" if training.prior is None else None
         with watching(training.epochs) as watcher:
-            options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
-            run = train(training, out / f"tuples-{seed}", runs[-1], options, prior_from=source)
+            train_options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
+            run = train(training, out / f"tuples-{seed}", runs[-1], train_options, prior_from=source)
         yield Step(f"runs/{name}-{seed}", run)
     evaluation = evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh")
     yield Step("evaluation", evaluation.artifact, evaluation)

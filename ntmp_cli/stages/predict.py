@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,32 +12,44 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
-from safetensors.torch import load as load_safetensors
 from scipy.special import expit, logit
-from torch import nn
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
-from ntmp_cli.artifacts.runs import open_run, train_config
-from ntmp_cli.artifacts.tables import IfFileExists, require_writable, writing_table
+from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
+from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.data.own.grouping import NONE, counts_of_tuples
-from ntmp_cli.data.own.mapping import FeatureMapping, ImageFeatures
-from ntmp_cli.data.own.problems import Problems
-from ntmp_cli.data.own.rows import Rows, RowSource, tuple_codes, whole_numbers
-from ntmp_cli.data.own.sources import open_new_rows
-from ntmp_cli.data.own.tables import BLOCK_BYTES, STDIN, as_text
-from ntmp_cli.errors import ArtifactError, DataError
+from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
+from ntmp_cli.data.user.inputs import open_new_rows
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
+from ntmp_cli.errors import DataError
+from ntmp_cli.evaluation.temperature import usable_temperature
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.models import predict
-from ntmp_cli.learning.restore import Encoded, batch_size, restore_encoder, restore_scorer
-from ntmp_cli.stages.temperature import usable_temperature
+from ntmp_cli.learning.restore import batch_size
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """How rows are scored and where they go; nothing here changes a score."""
+
+    if_exists: IfFileExists = "fail"
+    device: str = "auto"
+    stream: IO[bytes] | None = None
+    """Takes the rows as CSV in place of the output file."""
+    block_bytes: int = BLOCK_BYTES
+
+
+DEFAULT_OPTIONS = PredictOptions()
 
 
 def predict_rows(
@@ -44,17 +57,13 @@ def predict_rows(
     run_path: Path,
     source: Path,
     out: Path,
-    *,
-    if_exists: IfFileExists = "fail",
-    device: str = "auto",
-    stream: IO[bytes] | None = None,
-    block_bytes: int = BLOCK_BYTES,
+    options: PredictOptions = DEFAULT_OPTIONS,
 ) -> dict[str, Any]:
-    """Score the rows of `source` and write them to `out`, or as CSV to `stream`."""
+    """Score the rows of `source` and write them to `out`, or to the options' stream."""
     run = open_run(run_path)
-    if stream is None:
+    if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
-        require_writable(out, if_exists)
+        require_writable(out, options.if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(
         source,
@@ -62,12 +71,11 @@ def predict_rows(
         run.summary.instance.as_format(),
         resize=run.summary.instance.resize,
         with_counts=config.with_counts,
-        block_bytes=block_bytes,
+        block_bytes=options.block_bytes,
     )
-    chosen = choose_device(device)
-    scorer = _Scoring(run, mapping, config, chosen)
+    scorer = _Scoring(run, mapping, config, choose_device(options.device))
     positives = total = 0
-    with writing_table(out, if_exists, stream) as table:
+    with writing_table(out, options.if_exists, options.stream) as table:
         blocks = _with_posteriors(rows, scorer, run) if config.with_counts else _blocks(rows, scorer)
         for block in blocks:
             table.write(block)
@@ -91,39 +99,6 @@ def predict_rows(
     }
 
 
-def read_mapping(run: RunArtifact) -> FeatureMapping | None:
-    """How raw rows became features of this run; None where it was trained on simulated tuples."""
-    if not run.has(MAPPING):
-        return None
-    try:
-        return FeatureMapping.model_validate_json(run.file(MAPPING).read_bytes())
-    except ValidationError:
-        raise ArtifactError(
-            f"{run.path / MAPPING}: not a mapping that this ntmp reads", hint="Use the ntmp version that wrote it."
-        ) from None
-
-
-def load_scorer(run: RunArtifact) -> nn.Module:
-    """The trained network of a run, behind its frozen encoder where it has one."""
-    summary, config = run.summary, train_config(run)
-    try:
-        scorer = restore_scorer(
-            config, summary.task.as_task(), summary.features.shape, load_safetensors(run.file(WEIGHTS).read_bytes())
-        )
-        if summary.encoder is None:
-            return scorer
-        encoder = restore_encoder(
-            summary.encoder,
-            summary.instance.shape,
-            summary.features.shape[0],
-            config.clip_model,
-            load_safetensors(run.file(ENCODER_WEIGHTS).read_bytes()),
-        )
-    except ArtifactError as error:
-        raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
-    return Encoded(encoder, scorer, summary.instance.scale)
-
-
 class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
@@ -137,7 +112,7 @@ class _Scoring:
         trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
-        self.temperature = usable_temperature(run)
+        self.temperature = usable_temperature(run.summary, read_scores(run))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """As the network gives them: log-odds at the prior of the run, but for the temperature."""
@@ -154,7 +129,7 @@ class _Scoring:
         return scores / self.temperature.value
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """P(y=1) where a share `prior` is positive: log-odds move by the difference of the priors' (SPEC section 4)."""
+        """P(y=1) where a share `prior` is positive: log-odds move by the difference of the priors'."""
         moved: NDArray[np.float64] = expit(self.log_odds(scores) + self._shift)
         return moved
 
@@ -197,7 +172,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
     codes, names = tuple_codes(ids)
     tuples = counts_of_tuples(codes, np.concatenate(counts), names, source.place, problems)
     problems.raise_if_any()
-    scores = np.concatenate([own for _, own in held])
+    scores = np.concatenate([block for _, block in held])
     posterior = np.full(len(scores), np.nan)
     if len(tuples):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
@@ -207,13 +182,13 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
     if (codes == NONE).any():
         log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
     start = 0
-    for columns, own in held:
-        here = posterior[start : start + len(own)]
-        probabilities = scoring.probabilities(own)
-        best = np.where(np.isnan(here), probabilities, here)
-        more = {"posterior": pa.array(here, from_pandas=True)}
-        yield _table(columns, own, probabilities, (best >= 0.5).astype(np.int8), more)
-        start += len(own)
+    for columns, block in held:
+        given_count = posterior[start : start + len(block)]
+        probabilities = scoring.probabilities(block)
+        best = np.where(np.isnan(given_count), probabilities, given_count)
+        more = {"posterior": pa.array(given_count, from_pandas=True)}
+        yield _table(columns, block, probabilities, (best >= 0.5).astype(np.int8), more)
+        start += len(block)
 
 
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:
@@ -237,6 +212,3 @@ def _table(
         "label": pa.array(labels),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-__all__ = ["STDIN", "load_scorer", "predict_rows", "read_mapping"]

@@ -12,7 +12,7 @@ from ntmp_cli.artifacts import (
     IfExists,
     Plan,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
 )
@@ -20,9 +20,9 @@ from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
 from ntmp_cli.artifacts.summaries import PriorSummary, ReportSummary, SweepSummary
 from ntmp_cli.config import ReportConfig
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import default_columns
-from ntmp_cli.evaluation.summary import Cell, SummaryRow, cell_of
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.plugins import plugin_settings, require_plugins
 from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
@@ -32,10 +32,10 @@ from ntmp_cli.reporting.operating import operating_of, operating_words
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
 from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
-from ntmp_cli.reporting.paper import Ours, beside_the_paper
+from ntmp_cli.reporting.paper import RunSetting, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
-from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.results_table import results_table
 from ntmp_cli.reporting.verdict import upper_bound, verdict
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
@@ -63,21 +63,24 @@ def report(
     """
     source = open_artifact(evaluation_path, "evaluation")
     require_plugins(source.manifest.plugins, str(source.path))
-    found = read_evaluation(source)
+    evaluation = read_evaluation(source)
     extras: list[Artifact[SweepSummary] | Artifact[PriorSummary]] = [open_artifact(path, "sweep") for path in sweeps]
     extras += [open_artifact(path, "prior") for path in priors]
-    inputs = tuple(describe_input(each) for each in (source, *extras))
-    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings({"metrics": found.metrics})
+    inputs = tuple(describe_input(artifact) for artifact in (source, *extras))
+    settings = config.model_dump(mode="json", exclude_none=True) | plugin_settings({"metrics": evaluation.metrics})
     plan = Plan("report", settings, None, inputs, (evaluation_path, *sweeps, *priors))
-    if kept := kept_output(out, plan, if_exists):
-        return kept, found
-    tables = _tables(found, config)
-    drawn = {**_figures(found, config), **{name: images for name, images, _ in map(_carried, extras, _names(extras))}}
-    metrics = _metrics(found, config)
-    headline = verdict(found.groups, metrics[0], found.comparisons)
-    setup, *leaders, tested = study_words(found.groups, metrics[0], found.comparisons)
-    bound = [text for text in [upper_bound(found.groups, metrics[0])] if text]
-    figures = {name: _page_figure(name, images["svg"]) for name, images in drawn.items() if name in CAPTIONS and images}
+    if kept := existing_output(out, plan, if_exists):
+        return kept, evaluation
+    tables = _tables(evaluation, config)
+    plots = {
+        **_figures(evaluation, config),
+        **{name: images for name, images, _ in map(_carried, extras, _names(extras))},
+    }
+    metrics = _metrics(evaluation, config)
+    headline = verdict(evaluation.groups, metrics[0], evaluation.comparisons)
+    setup, *leaders, tested = study_words(evaluation.groups, metrics[0], evaluation.comparisons)
+    bound = [text for text in [upper_bound(evaluation.groups, metrics[0])] if text]
+    figures = {name: _page_figure(name, images["svg"]) for name, images in plots.items() if name in CAPTIONS and images}
     shown = dict(tables)
     compared = shown.pop(COMPARISON_TABLE, None)
     page = Page(
@@ -85,12 +88,12 @@ def report(
         verdict=headline,
         # How much was tested is in the caption of the comparisons, where there are any.
         summary=[*bound, setup, *([] if compared else [tested])],
-        chart=_chart(found, metrics[0], drawn[CHART]),
+        chart=_chart(evaluation, metrics[0], plots[CHART]),
         comparisons=compared,
         tables=list(shown.values()),
         figures=[*figures.values(), *(figure for _, _, figure in map(_carried, extras, _names(extras)))],
-        runs=[_page_run(run) for run in found.runs],
-        lineage=_lineage(found.artifact, extras),
+        runs=[_page_run(run) for run in evaluation.runs],
+        lineage=_lineage(evaluation.artifact, extras),
         version=__version__,
     )
     with publishing(out, plan, if_exists=if_exists) as staging:
@@ -98,16 +101,16 @@ def report(
             staging.add_bytes(f"{name}.md", f"# {escape_markdown(config.title)}\n\n{to_markdown(entry.table)}".encode())
             staging.add_bytes(f"{name}.csv", to_csv(entry.table).encode())
             staging.add_bytes(f"{name}.tex", to_latex(entry.table).encode())
-        for name, images in drawn.items():
+        for name, images in plots.items():
             for kind, image in images.items():
                 staging.add_bytes(f"{name}.{kind}", image)
-        words = _markdown_words(config.title, [headline, *bound, setup, *leaders, tested], _words(found, metrics))
+        words = _markdown_words(config.title, [headline, *bound, setup, *leaders, tested], _words(evaluation, metrics))
         staging.add_bytes("words.md", words.encode())
         staging.add_bytes(PAGE, render_page(page))
         written = [f"{name}.{kind}" for name in tables for kind in ("md", "csv", "tex")]
-        written += [f"{name}.{kind}" for name, images in drawn.items() for kind in images]
+        written += [f"{name}.{kind}" for name, images in plots.items() for kind in images]
         staging.summary = ReportSummary(files=tuple(sorted([*written, "words.md", PAGE])))
-    return open_artifact(out, "report"), found
+    return open_artifact(out, "report"), evaluation
 
 
 # Tables --------------------------------------------------------------------------------------------
@@ -138,60 +141,61 @@ def _metrics(evaluation: Evaluation, config: ReportConfig, default: tuple[str, .
     return chosen
 
 
-def _results(found: Evaluation, config: ReportConfig) -> Table:
+def _results(evaluation: Evaluation, config: ReportConfig) -> Table:
     return results_table(
-        found.groups,
+        evaluation.groups,
         title=config.title,
-        metrics=_metrics(found, config),
-        reference=found.reference,
-        comparisons=found.comparisons,
-        notes=operating_words([operating_of(run) for run in found.runs]),
-    )
+        metrics=_metrics(evaluation, config),
+        reference=evaluation.reference,
+        comparisons=evaluation.comparisons,
+    ).with_notes(operating_words([operating_of(run) for run in evaluation.runs]))
 
 
-def _tables(found: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
-    title, present = config.title, found.metrics
-    notes = operating_words([operating_of(run) for run in found.runs])
-    grid = "accuracy" if "accuracy" in present else _metrics(found, config)[0]
+def _tables(evaluation: Evaluation, config: ReportConfig) -> dict[str, PageTable]:
+    title, present = config.title, evaluation.metrics
+    notes = operating_words([operating_of(run) for run in evaluation.runs])
+    grid = "accuracy" if "accuracy" in present else _metrics(evaluation, config)[0]
     made = {
-        "results": ("Results", _results(found, config)),
+        "results": ("Results", _results(evaluation, config)),
         f"{grid}-grid": (
             f"By prior, data set and method: {grid}",
-            metric_grid(found.groups, grid, title=title, notes=notes),
+            metric_grid(evaluation.groups, grid, title=title).with_notes(notes),
         ),
     }
-    known = {row["metric"] for row in found.groups if row["mean"] is not None}
+    known = {row["metric"] for row in evaluation.groups if row["mean"] is not None}
     wanted = MAIN_METRICS if MAIN_METRICS[2] in known else MAIN_METRICS_WITHOUT_LABELS
     if main := [name for name in wanted if name in known]:
         made["main-results"] = (
             "Ranking and calibration, with intervals",
             results_table(
-                found.groups,
+                evaluation.groups,
                 title=title,
                 metrics=main,
-                reference=found.reference,
-                comparisons=found.comparisons,
+                reference=evaluation.reference,
+                comparisons=evaluation.comparisons,
                 intervals=True,
-                notes=notes,
-            ),
+            ).with_notes(notes),
         )
     if small := [name for name in SMALL_METRICS if name in known]:
-        made["small-comparison"] = ("Small comparison", results_table(found.groups, title=title, metrics=small))
+        made["small-comparison"] = ("Small comparison", results_table(evaluation.groups, title=title, metrics=small))
     if config.compare == "paper":
-        made["beside-the-paper"] = ("Beside the paper", beside_the_paper(found.groups, _ours(found), title=title))
-    if compared := comparison_table(found.comparisons, _metrics(found, config), title=title):
-        made[COMPARISON_TABLE] = (f"Compared with {found.reference}", compared)
+        made["beside-the-paper"] = (
+            "Beside the paper",
+            beside_the_paper(evaluation.groups, _run_settings(evaluation), title=title),
+        )
+    if compared := comparison_table(evaluation.comparisons, _metrics(evaluation, config), title=title):
+        made[COMPARISON_TABLE] = (f"Compared with {evaluation.reference}", compared)
     return {name: PageTable(name, heading, table) for name, (heading, table) in made.items()}
 
 
-def _ours(found: Evaluation) -> dict[tuple[Cell, Entry], Ours]:
+def _run_settings(evaluation: Evaluation) -> dict[tuple[DataCell, MethodVariant], RunSetting]:
     """Gap (mean over runs) and encoder of every line of the evaluation."""
-    members: dict[tuple[Cell, Entry], list[dict[str, Any]]] = {}
-    for run in found.runs:
-        key = cell_of(cast(SummaryRow, run)), Entry(run["method"], run["variant"])
+    members: dict[tuple[DataCell, MethodVariant], list[dict[str, Any]]] = {}
+    for run in evaluation.runs:
+        key = cell_of(cast(SummaryRow, run)), MethodVariant(run["method"], run["variant"])
         members.setdefault(key, []).append(run)
     return {
-        key: Ours(sum(operating_of(run).gap for run in runs) / len(runs), any(run["encoder"] for run in runs))
+        key: RunSetting(sum(operating_of(run).gap for run in runs) / len(runs), any(run["encoder"] for run in runs))
         for key, runs in members.items()
     }
 
@@ -199,30 +203,30 @@ def _ours(found: Evaluation) -> dict[tuple[Cell, Entry], Ours]:
 # Words ---------------------------------------------------------------------------------------------
 
 
-def _words(found: Evaluation, metrics: Sequence[str]) -> dict[str, list[str]]:
-    """A paragraph per comparison: all cells together first, then cell by cell, metric after metric."""
+def _words(evaluation: Evaluation, metrics: Sequence[str]) -> dict[str, list[str]]:
+    """A paragraph per comparison: over all cells first, then cell by cell, metric after metric."""
     groups: dict[str, list[str]] = {}
-    ours = [own for own in found.comparisons if own["metric"] in metrics]
-    for own in sorted(ours, key=lambda own: (own["scope"] != "overall", metrics.index(own["metric"]))):
+    chosen = [comparison for comparison in evaluation.comparisons if comparison["metric"] in metrics]
+    for comparison in sorted(chosen, key=lambda one: (one["scope"] != "overall", metrics.index(one["metric"]))):
         heading = (
             "All cells together"
-            if own["scope"] == "overall"
-            else f"{own['dataset']} {own['tuples']} at π = {own['prior']:g}"
+            if comparison["scope"] == "overall"
+            else f"{comparison['dataset']} {comparison['tuples']} at π = {comparison['prior']:g}"
         )
-        groups.setdefault(heading, []).append(comparison_words(own))
+        groups.setdefault(heading, []).append(comparison_words(comparison))
     return groups
 
 
 def _markdown_words(title: str, summary: Sequence[str], words: Mapping[str, Sequence[str]]) -> str:
-    parts = [f"# {escape_markdown(title)}", " ".join(map(escape_markdown, summary))]
+    blocks = [f"# {escape_markdown(title)}", " ".join(map(escape_markdown, summary))]
     for heading, paragraphs in words.items():
-        parts += [f"## {escape_markdown(heading)}", *map(escape_markdown, paragraphs)]
-    return "\n\n".join(parts) + "\n"
+        blocks += [f"## {escape_markdown(heading)}", *map(escape_markdown, paragraphs)]
+    return "\n\n".join(blocks) + "\n"
 
 
 # Figures -------------------------------------------------------------------------------------------
 
-# Heading and caption of what is drawn here.
+# Heading and caption of the figures that are plotted here.
 CAPTIONS = {
     "learning-curves": (
         "Learning curves",
@@ -241,20 +245,20 @@ CAPTIONS = {
 }
 
 
-def _figures(found: Evaluation, config: ReportConfig) -> dict[str, dict[str, bytes]]:
-    curves = [_curve(row) for row in found.curves]
+def _figures(evaluation: Evaluation, config: ReportConfig) -> dict[str, dict[str, bytes]]:
+    curves = [_curve(row) for row in evaluation.curves]
     return {
-        CHART: method_dots(found.groups, _metrics(found, config)[0]),
+        CHART: method_dots(evaluation.groups, _metrics(evaluation, config)[0]),
         "learning-curves": learning_curves(curves, title=config.title),
-        "metrics-against-prior": metrics_against_prior(found.groups, title=config.title),
-        "reliability": reliability_diagrams(_diagrams(found.reliability), title=config.title),
+        "metrics-against-prior": metrics_against_prior(evaluation.groups, title=config.title),
+        "reliability": reliability_diagrams(_diagrams(evaluation.reliability), title=config.title),
     }
 
 
-def _chart(found: Evaluation, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
+def _chart(evaluation: Evaluation, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
     if not images:
         return None
-    return PageFigure(CHART, f"All methods: {metric}", dots_caption(found.groups, metric), images["svg"])
+    return PageFigure(CHART, f"All methods: {metric}", dots_caption(evaluation.groups, metric), images["svg"])
 
 
 def _page_figure(name: str, svg: bytes) -> PageFigure:
@@ -292,7 +296,7 @@ def _group(row: dict[str, Any]) -> str:
 
 
 def _names(artifacts: Sequence[Artifact]) -> list[str]:
-    """sweep-1, sweep-2, prior-1 …: the folders' own names may be anything."""
+    """sweep-1, sweep-2, prior-1 …: whatever the folders are called."""
     kinds = [artifact.kind for artifact in artifacts]
     return [f"{kind}-{kinds[: index + 1].count(kind)}" for index, kind in enumerate(kinds)]
 
@@ -300,32 +304,33 @@ def _names(artifacts: Sequence[Artifact]) -> list[str]:
 def _carried(
     artifact: Artifact[SweepSummary] | Artifact[PriorSummary], name: str
 ) -> tuple[str, dict[str, bytes], PageFigure]:
-    """The figure of a sweep or of an estimated prior, as it was plotted, and what is to be said about it."""
+    """The figure of a sweep or of an estimated prior, as it was plotted, and what is to be summary about it."""
     images = {kind: artifact.file(f"{artifact.kind}.{kind}").read_bytes() for kind in ("svg", "png")}
-    said = artifact.summary
-    if isinstance(said, PriorSummary):
-        sure = "without an interval" if said.ci is None else f"interval {said.ci[0]:.4f} to {said.ci[1]:.4f}"
+    summary = artifact.summary
+    if isinstance(summary, PriorSummary):
+        sure = "without an interval" if summary.ci is None else f"interval {summary.ci[0]:.4f} to {summary.ci[1]:.4f}"
         caption = (
-            f"Class prior {said.prior:.4f} by {said.estimator}, {said.confidence:.0%} {sure}: "
+            f"Class prior {summary.prior:.4f} by {summary.estimator}, {summary.confidence:.0%} {sure}: "
             "densities of scores with the fitted mixture, the tail ratio, the bootstrap."
         )
-        return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], said.warnings)
-    caption = f"Sweep of {said.sweep}: {said.trained} of {said.cells} trainings, judged by {said.metric}."
-    lines = [f"{window_words(window.to_json())}." for window in said.windows]
-    return name, images, PageFigure(name, f"Sweep of {said.sweep}", caption, images["svg"], lines)
+        return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], summary.warnings)
+    caption = f"Sweep of {summary.sweep}: {summary.trained} of {summary.cells} trainings, judged by {summary.metric}."
+    lines = [f"{window_words(window.to_json())}." for window in summary.windows]
+    return name, images, PageFigure(name, f"Sweep of {summary.sweep}", caption, images["svg"], lines)
 
 
 # Runs ----------------------------------------------------------------------------------------------
 
 
 def _page_run(run: dict[str, Any]) -> PageRun:
-    told = run["trained_prior"]
+    trained_prior = run["trained_prior"]
     facts = {
         "method": _label(run),
         "model": f"{run['model']}, {run['parameters']:,} parameters",
         "epoch kept": f"{run['selected_epoch']} of {run['epochs']}",
         "mean rate ᾱ": f"{run['mean_rate']:.4f}",
-        "prior π": f"{run['prior']:g}" + ("" if told == run["prior"] else f", told {told:.4f}"),
+        "prior π": f"{run['prior']:g}"
+        + ("" if trained_prior == run["prior"] else f", trained with {trained_prior:.4f}"),
         "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in operating_of(run).strata),
         "unlabeled": f"{run['task']['unlabeled']:,}",
         "written by": f"ntmp {run['package_version']}",

@@ -1,9 +1,9 @@
-"""sweep: many trainings from one plan, each its own run directory, and what they show together."""
+"""sweep: many trainings from one plan, one run directory each, and the results over all of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -13,15 +13,20 @@ from typing import Any
 from ntmp_cli.artifacts import (
     Artifact,
     Plan,
+    RunArtifact,
     TuplesArtifact,
-    kept_output,
+    describe_input,
+    existing_output,
+    folder_lock,
     open_artifact,
+    publishing,
     refuse_overlap,
-    sole_user,
 )
-from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
+from ntmp_cli.artifacts.jsonlines import json_lines, read_json_rows, table_csv
+from ntmp_cli.artifacts.layout import ROWS, SUMMARY, SWEEP_FOLDERS
 from ntmp_cli.artifacts.manifest import carries_manifest
-from ntmp_cli.artifacts.summaries import SweepSummary
+from ntmp_cli.artifacts.named_files import weights_files
+from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
 from ntmp_cli.config import (
     CountNoiseSweepConfig,
     GapSweepConfig,
@@ -35,18 +40,22 @@ from ntmp_cli.data.specs import mean_rate, parse_spec
 from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError, NtmpError, UsageError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.plugins import plugin_files
+from ntmp_cli.plugins import plugin_files, plugin_settings
+from ntmp_cli.reporting.sweep_panels import sweep_image
 from ntmp_cli.settings import build
-from ntmp_cli.stages.features import weights_files
+from ntmp_cli.stages.evaluate import run_metrics
 from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
-from ntmp_cli.stages.sweep_results import publish_results
 from ntmp_cli.stages.train import resolve_prior, training_plan
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import Engine, Resources, engines
-from ntmp_cli.sweeps.plans import Cell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
+from ntmp_cli.sweeps.plans import SweepCell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
+from ntmp_cli.sweeps.results import deployment_prior, metric_rows, points_of, summary_rows, window_of
+from ntmp_cli.sweeps.windows import Window
 
 log = logging.getLogger(__name__)
+
+WINDOWS = "windows.json"
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,22 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class _Progress:
+    """The tally of a sweep, who watches it, and whether the user has asked to stop."""
+
+    tally: Tally
+    stopping: Callable[[], bool]
+    watch: Callable[[Tally], None]
+
+    def stop_if_requested(self) -> None:
+        if self.stopping():
+            raise InterruptedRunError(
+                f"interrupted; {self.tally.done} of {self.tally.total} cells are done",
+                hint="The same command goes on from here.",
+            )
+
+
+@dataclass(frozen=True)
 class Sweep:
     """A sweep that has run to its end, though perhaps not in all cells."""
 
@@ -84,21 +109,21 @@ class Sweep:
     """Per point of the sweep and metric: mean, spread and interval over seeds."""
 
 
-def resolve(config: SweepConfig, own_tuples: Path | None = None) -> SweepPlan:
+def resolve(config: SweepConfig, tuples_path: Path | None = None) -> SweepPlan:
     """Check every setting of every cell before anything runs."""
     metrics.get(config.metric)
-    own = None if own_tuples is None else _with_test_labels(own_tuples)
+    given = None if tuples_path is None else _with_test_labels(tuples_path)
     if isinstance(config, PriorSweepConfig):
-        plan = plan_prior(config, _estimate(config), _mean_rate(config, own), own_tuples=own is not None)
+        plan = plan_prior(config, _estimate(config), _mean_rate(config, given), given_tuples=given is not None)
     elif isinstance(config, CountNoiseSweepConfig):
         plan = plan_count_noise(config)
     elif isinstance(config, GapSweepConfig):
-        plan = plan_gap(config, _mean_rate(config, own))
+        plan = plan_gap(config, _mean_rate(config, given))
     else:
         assert isinstance(config, GridSweepConfig)
-        plan = plan_grid(config, own_tuples=own is not None)
-    drawings = {cell.tuples.model_copy(update={"seed": 0}): None for cell in plan.cells if cell.tuples}
-    require_known_names(drawings, [cell.training for cell in plan.cells])
+        plan = plan_grid(config, given_tuples=given is not None)
+    tuples = {cell.tuples.model_copy(update={"seed": 0}): None for cell in plan.cells if cell.tuples}
+    require_known_names(tuples, [cell.training for cell in plan.cells])
     return plan
 
 
@@ -113,7 +138,7 @@ def _with_test_labels(path: Path) -> TuplesArtifact:
 
 
 def _estimate(config: PriorSweepConfig) -> float:
-    """π̂. The one place that knows where it comes from."""
+    """π̂, given or known from the settings of the tuples."""
     if config.prior is not None:
         return config.prior
     if config.make_tuples.get("prior") is None:
@@ -123,60 +148,60 @@ def _estimate(config: PriorSweepConfig) -> float:
     return known
 
 
-def _mean_rate(config: SweepConfig, own: TuplesArtifact | None) -> float:
-    if own is not None:
-        return own.summary.mean_rate
+def _mean_rate(config: SweepConfig, given: TuplesArtifact | None) -> float:
+    if given is not None:
+        return given.summary.mean_rate
     return mean_rate([parse_spec(text) for text in build(MakeTuplesConfig, config.make_tuples, "make_tuples").tuples])
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """Where a sweep lives, and where its data come from."""
+class SweepFolder:
+    """The output folder of a sweep, and where its data come from."""
 
     out: Path
-    own_tuples: Path | None = None
+    given_tuples: Path | None = None
     data_root: Path | None = None
     download: bool = False
     device: str = "auto"
 
     def folders(self) -> list[str]:
         """What is made below OUT."""
-        return [folder for folder in SWEEP_FOLDERS if folder != "tuples" or self.own_tuples is None]
+        return [name for name in SWEEP_FOLDERS if name != "tuples" or self.given_tuples is None]
 
-    def cell(self, cell: Cell) -> Path:
+    def cell(self, cell: SweepCell) -> Path:
         return self.out / "cells" / cell.name
 
-    def log(self, cell: Cell) -> Path:
+    def log(self, cell: SweepCell) -> Path:
         return self.out / "logs" / f"{cell.name}.log"
 
-    def tuples(self, cell: Cell) -> Path:
-        return self.own_tuples or self.out / "tuples" / cell.tuples_name
+    def tuples(self, cell: SweepCell) -> Path:
+        return self.given_tuples or self.out / "tuples" / cell.tuples_name
 
     def loader(self) -> Callable[[MakeTuplesConfig], LabelledData]:
-        """Data sets by their settings; the last one is remembered."""
+        """Data sets by their settings; the last one is cached."""
         load = lru_cache(maxsize=1)(partial(load_labelled, root=self.data_root, download=self.download))
         return lambda config: load(config.dataset, resize=config.resize)
 
 
-def finished_cells(plan: SweepPlan, place: Workplace) -> set[str]:
+def finished_cells(plan: SweepPlan, folder: SweepFolder) -> set[str]:
     """Names of the cells that a run would keep; nothing is made or changed."""
-    load = place.loader()
+    load = folder.loader()
     current: dict[str, bool] = {}
     finished = set()
     for cell in plan.cells:
-        path = place.tuples(cell)
+        path = folder.tuples(cell)
         if cell.tuples_name not in current:
             current[cell.tuples_name] = cell.tuples is None or (
                 carries_manifest(path) and _fulfils(path, tuples_plan(cell.tuples, load(cell.tuples)))
             )
         if not current[cell.tuples_name]:
             continue
-        if _fulfils(place.cell(cell), _training_plan(cell, open_artifact(path, "tuples"))):
+        if _fulfils(folder.cell(cell), _training_plan(cell, open_artifact(path, "tuples"))):
             finished.add(cell.name)
     return finished
 
 
-def _training_plan(cell: Cell, tuples: TuplesArtifact) -> Plan:
+def _training_plan(cell: SweepCell, tuples: TuplesArtifact) -> Plan:
     return training_plan(cell.training, tuples, resolve_prior(cell.training, tuples, None))
 
 
@@ -186,48 +211,51 @@ def _fulfils(path: Path, plan: Plan) -> bool:
 
 def run_sweep(
     plan: SweepPlan,
-    place: Workplace,
+    folder: SweepFolder,
     *,
     engine: str = "local",
     resources: Resources,
     watch: Callable[[Tally], None] = lambda tally: None,
 ) -> Sweep:
-    """Train every cell that is not there yet, whatever becomes of the others, and publish what all of them show."""
+    """Train every cell that is missing, whatever becomes of the others, and publish the results of all of them."""
     start = engines.get(engine)
-    refuse_overlap(place.out, _reads(plan, place), place.folders())
-    with sole_user(place.out) as mine, stop_requested() as stopping:
-        if not mine:
-            raise UsageError(f"{place.out}: another sweep is at work there", hint="Wait for it, or choose another OUT.")
+    refuse_overlap(folder.out, _reads(plan, folder), folder.folders())
+    with folder_lock(folder.out) as locked, stop_requested() as stopping:
+        if not locked:
+            raise UsageError(
+                f"{folder.out}: another sweep is running in this folder", hint="Wait for it, or choose another OUT."
+            )
         tally = Tally(len(plan.cells))
-        plans = _training_plans(plan, place, tally, stopping)
+        progress = _Progress(tally, stopping, watch)
+        plans = _training_plans(plan, folder, progress)
         waiting = []
         for cell in plan.cells:
             if cell.name not in plans:
                 continue
-            if kept_output(place.cell(cell), plans[cell.name], "refresh"):
+            if existing_output(folder.cell(cell), plans[cell.name], "refresh"):
                 tally.kept += 1
             else:
                 waiting.append(cell)
         watch(tally)
-        _train(waiting, plans, place, tally, start, resources, stopping, watch)
+        _train(waiting, plans, folder, progress, start, resources)
     order = {cell.name: number for number, cell in enumerate(plan.cells)}
     tally.failures.sort(key=lambda failure: order[failure.cell])
     if not tally.done:
         raise failed_cells(tally, "no cell could be trained")
     failed = [failure.cell for failure in tally.failures]
-    runs = {cell.name: open_artifact(place.cell(cell), "run") for cell in plan.cells if cell.name not in failed}
-    return Sweep(plan, tally, *publish_results(plan, runs, failed, resources.threads, place.out / "results"))
+    runs = {cell.name: open_artifact(folder.cell(cell), "run") for cell in plan.cells if cell.name not in failed}
+    return Sweep(plan, tally, *_publish_results(plan, runs, failed, resources.threads, folder.out / "results"))
 
 
-def _reads(plan: SweepPlan, place: Workplace) -> set[Path]:
+def _reads(plan: SweepPlan, folder: SweepFolder) -> set[Path]:
     """The inputs that come from outside."""
-    own = () if place.own_tuples is None else (place.own_tuples,)
+    given = () if folder.given_tuples is None else (folder.given_tuples,)
     named = [path for cell in plan.cells if cell.tuples for path in named_paths(cell.tuples.dataset)]
-    return {*own, *named, *(file for cell in plan.cells for file in weights_files(cell.training))}
+    return {*given, *named, *(file for cell in plan.cells for file in weights_files(cell.training))}
 
 
 def failed_cells(tally: Tally, what: str) -> FailedCellsError:
-    """All failures in one message; equal ones are told once."""
+    """All failures in one message; equal ones are listed once."""
     causes: dict[str, list[Failure]] = {}
     for failure in tally.failures:
         causes.setdefault(failure.message, []).append(failure)
@@ -242,28 +270,27 @@ def failed_cells(tally: Tally, what: str) -> FailedCellsError:
     )
 
 
-def _training_plans(plan: SweepPlan, place: Workplace, tally: Tally, stopping: Callable[[], bool]) -> dict[str, Plan]:
-    """Make the tuples that cells share, each once, and say what each cell will be; cells without tuples fail."""
-    load = place.loader()
+def _training_plans(plan: SweepPlan, folder: SweepFolder, progress: _Progress) -> dict[str, Plan]:
+    """Make the tuples that cells share once, and plan the training of every cell; cells without tuples fail."""
+    load = folder.loader()
     tuples: dict[str, TuplesArtifact | NtmpError] = {}
     plans = {}
     for cell in plan.cells:
-        if stopping():
-            raise _interrupted(tally)
+        progress.stop_if_requested()
         if cell.tuples_name not in tuples:
-            tuples[cell.tuples_name] = _tuples_of(cell, place, load)
+            tuples[cell.tuples_name] = _tuples_of(cell, folder, load)
         made = tuples[cell.tuples_name]
         if isinstance(made, NtmpError):
-            tally.failures.append(_without_tuples(cell, made, place))
+            progress.tally.failures.append(_without_tuples(cell, made, folder))
         else:
             plans[cell.name] = _training_plan(cell, made)
     return plans
 
 
 def _tuples_of(
-    cell: Cell, place: Workplace, load: Callable[[MakeTuplesConfig], LabelledData]
+    cell: SweepCell, folder: SweepFolder, load: Callable[[MakeTuplesConfig], LabelledData]
 ) -> TuplesArtifact | NtmpError:
-    out = place.tuples(cell)
+    out = folder.tuples(cell)
     if cell.tuples is None:
         return open_artifact(out, "tuples")
     specs = [parse_spec(text) for text in cell.tuples.tuples]
@@ -273,67 +300,122 @@ def _tuples_of(
         return error
 
 
-def _without_tuples(cell: Cell, error: NtmpError, place: Workplace) -> Failure:
-    file = place.log(cell)
+def _without_tuples(cell: SweepCell, error: NtmpError, folder: SweepFolder) -> Failure:
+    file = folder.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"make-tuples: {error.message}\n{error.hint or ''}\n", encoding="utf-8")
     return Failure(cell.name, error.message, error.exit_code, file)
 
 
 def _train(
-    cells: Sequence[Cell],
+    cells: Sequence[SweepCell],
     plans: dict[str, Plan],
-    place: Workplace,
-    tally: Tally,
+    folder: SweepFolder,
+    progress: _Progress,
     start: Engine,
     resources: Resources,
-    stopping: Callable[[], bool],
-    watch: Callable[[Tally], None],
 ) -> None:
-    """Have the engine train these cells; each is believed only once it is seen on disk."""
+    """Have the engine train these cells; a cell counts as trained once its run directory is on disk."""
     if not cells:
         return
-    calls = [_call(cell, place, resources.threads) for cell in cells]
-    by_name = {cell.name: cell for cell in cells}
+    calls = [_call(cell, folder, resources.threads) for cell in cells]
+    tally, by_name = progress.tally, {cell.name: cell for cell in cells}
     with closing(start(calls, resources)) as outcomes:
         for outcome in outcomes:
-            if stopping():
-                raise _interrupted(tally)
+            progress.stop_if_requested()
             if outcome is not None:
                 cell = by_name[outcome.name]
-                failure = _failure(cell, outcome, plans[cell.name], place)
+                failure = _failure(cell, outcome, plans[cell.name], folder)
                 if failure is None:
                     tally.trained += 1
                 else:
                     tally.failures.append(failure)
-            watch(tally)
+            progress.watch(tally)
 
 
-def _call(cell: Cell, place: Workplace, threads: int) -> Call:
-    file = place.log(cell)
+def _call(cell: SweepCell, folder: SweepFolder, threads: int) -> Call:
+    file = folder.log(cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     arguments = {
         "training": cell.training.model_dump(mode="json", exclude_unset=True),
-        "tuples": str(place.tuples(cell).absolute()),
-        "out": str(place.cell(cell).absolute()),
-        "features": str((place.out / "features").absolute()),
-        "device": place.device,
+        "tuples": str(folder.tuples(cell).absolute()),
+        "out": str(folder.cell(cell).absolute()),
+        "features": str((folder.out / "features").absolute()),
+        "device": folder.device,
     }
-    function = "ntmp_cli.stages.sweep_cell:train_cell"
+    function = "ntmp_cli.stages.train:train_cell"
     return Call(cell.name, function, arguments, str(file.absolute()), threads, plugin_files())
 
 
-def _failure(cell: Cell, outcome: Outcome, plan: Plan, place: Workplace) -> Failure | None:
+def _failure(cell: SweepCell, outcome: CallOutcome, plan: Plan, folder: SweepFolder) -> Failure | None:
     if outcome.error is not None:
-        return Failure(cell.name, outcome.error, outcome.exit_code, place.log(cell))
-    if not _fulfils(place.cell(cell), plan):
-        unseen = f"its worker published it, but {place.cell(cell)} is not there: OUT must lie where all nodes see it"
-        return Failure(cell.name, unseen, ArtifactError.exit_code, place.log(cell))
+        return Failure(cell.name, outcome.error, outcome.exit_code, folder.log(cell))
+    if not _fulfils(folder.cell(cell), plan):
+        unseen = (
+            f"its worker published it, but {folder.cell(cell)} does not exist here: OUT must lie where all nodes see it"
+        )
+        return Failure(cell.name, unseen, ArtifactError.exit_code, folder.log(cell))
     return None
 
 
-def _interrupted(tally: Tally) -> InterruptedRunError:
-    return InterruptedRunError(
-        f"interrupted; {tally.done} of {tally.total} cells are done", hint="The same command goes on from here."
+# Results -------------------------------------------------------------------------------------------
+
+
+def _publish_results(
+    plan: SweepPlan, runs: Mapping[str, RunArtifact], failed: Sequence[str], threads: int, out: Path
+) -> tuple[Artifact[SweepSummary], list[dict[str, Any]]]:
+    """Score every run on its test labels, summarise over seeds, find the windows and plot them.
+
+    Returns what was published, and its rows per point and metric.
+    """
+    # Groups of settings may hold paths of this machine; the manifests of the runs say all that is in them.
+    settings = plan.config.model_dump(mode="json", exclude={"make_tuples", "train", "runs", "vary"})
+    left_out = [{**left.position, "why": left.why} for left in plan.left_out]
+    how = {"sweep": plan.kind, "threads_per_cell": threads, "failed": list(failed), "left_out": left_out}
+    inputs = tuple(describe_input(run) for run in runs.values())
+    how |= {"cells": list(runs), **plugin_settings({"metrics": metrics.names()})}
+    publication = Plan("sweep", {**settings, **how}, None, inputs, tuple(run.path for run in runs.values()))
+    if kept := existing_output(out, publication, "refresh"):
+        return kept, read_json_rows(kept, SUMMARY)
+    values = {
+        name: run_metrics(run, metrics.names(), deployment_prior(plan, run.summary)) for name, run in runs.items()
+    }
+    trained = [cell for cell in plan.cells if cell.name in runs]
+    rows = [row for cell in trained for row in metric_rows(cell, runs[cell.name].summary, values[cell.name])]
+    points = list(points_of(plan, values))
+    labels = {run: run or runs[trained[0].name].summary.method for run in plan.runs}
+    windows = {run: window for run in plan.runs if (window := window_of(plan, run, points)) is not None}
+    with publishing(out, publication, if_exists="refresh") as staging:
+        staging.add_bytes(ROWS, json_lines(rows), rows=len(rows))
+        staging.add_bytes("rows.csv", table_csv(rows), rows=len(rows))
+        summary = [entry for p in points for entry in summary_rows(p, labels)]
+        staging.add_json(SUMMARY, summary, rows=len(summary))
+        window_summaries = tuple(_window_summary(plan, labels[run], window) for run, window in windows.items())
+        staging.add_json(WINDOWS, [window.to_json() for window in window_summaries], rows=len(window_summaries))
+        for kind, image in sweep_image(plan, points, windows, labels, failed).items():
+            staging.add_bytes(f"sweep.{kind}", image)
+        staging.summary = SweepSummary(
+            sweep=plan.kind,
+            complete=not failed,
+            cells=len(plan.cells),
+            trained=len(runs),
+            failed=tuple(failed),
+            left_out=tuple(left_out),
+            metric=plan.config.metric,
+            windows=window_summaries,
+        )
+    return open_artifact(out, "sweep"), summary
+
+
+def _window_summary(plan: SweepPlan, label: str, window: Window) -> WindowSummary:
+    common: dict[str, Any] = {"run": label, "metric": plan.config.metric, "max_width": plan.config.max_width}
+    if not isinstance(plan.config, PriorSweepConfig | CountNoiseSweepConfig):
+        return WindowSummary(**common, critical_ci=window.critical_ci)
+    return WindowSummary(
+        **common,
+        tolerance=plan.config.tolerance,
+        window=window.interval,
+        critical_ci=window.critical_ci,
+        critical_performance=window.critical_performance,
     )

@@ -21,7 +21,7 @@ from ntmp_cli.artifacts import (
     TuplesArtifact,
     content_sha256,
     describe_input,
-    kept_output,
+    existing_output,
     open_artifact,
     publishing,
     refuse_overlap,
@@ -29,16 +29,18 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.named_files import WEIGHTS_FILES, file_identity, weights_files
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
-from ntmp_cli.artifacts.summary_parts import TaskSummary
+from ntmp_cli.artifacts.summary_fields import TaskSummary
+from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.devices import choose_device
-from ntmp_cli.learning.loop import Environment, Outcome, Watcher, score_heldout
+from ntmp_cli.learning.loop import Environment, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import process_group
@@ -46,8 +48,7 @@ from ntmp_cli.learning.resuming import UnfitStateError
 from ntmp_cli.learning.trainer import Trained, Training, train_scorer
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
-from ntmp_cli.stages.features import WEIGHTS_FILES, encode_tuples, file_identity, weights_files
-from ntmp_cli.stages.true_labels import true_targets
+from ntmp_cli.stages.features import encode_tuples
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def train(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
     refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
-    if kept := kept_output(out, plan, options.if_exists):
+    if kept := existing_output(out, plan, options.if_exists):
         store.remove()
         return kept
     _report_checkpoint(store, options.resume, out)
@@ -106,8 +107,14 @@ def train(
                 _write(staging, trained, tuples, source)
                 staging.summary = _summary(config, trained, tuples, source, prior)
             store.remove()
-        processes.agree("published")
+        processes.broadcast("published")
     return open_artifact(out, "run")
+
+
+def train_cell(training: dict[str, Any], tuples: str, out: str, features: str, device: str) -> None:
+    """The same by plain arguments, as a worker process of a sweep calls it; continues an interrupted attempt."""
+    options = TrainOptions(if_exists="refresh", resume="if-same", device=device, features=Path(features))
+    train(TrainConfig.model_validate(training), Path(tuples), Path(out), options)
 
 
 def _train(training: Training, store: CheckpointStore) -> Trained:
@@ -162,7 +169,9 @@ def _source(
     encoder, processes = method.encoder or config.encoder, environment.processes
     source: TuplesArtifact = tuples
     if encoder is not None:
-        source = processes.first_then_all(lambda: encode_tuples(tuples, encoder, config, folder, environment.device))
+        source = processes.first_rank_then_others(
+            lambda: encode_tuples(tuples, encoder, config, folder, environment.device)
+        )
     stored = StoredTuples(source)
     if config.select != "last" and processes.rank == 0 and stored.heldout() is None:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
@@ -200,7 +209,7 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _write_history(staging: Staging, outcome: Outcome) -> None:
+def _write_history(staging: Staging, outcome: TrainingResult) -> None:
     staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
     timing = [
         {
@@ -218,7 +227,7 @@ def _warn_of_other_prior(prior: Prior, tuples: TuplesArtifact) -> None:
     """A wrong prior biases the risk; simulated tuples know theirs."""
     known = tuples.summary.prior
     if prior.source == "given" and known is not None and abs(known - prior.value) > 0.005:
-        log.warning("--prior %g differs from the unlabeled pool's own prior %.4g", prior.value, known)
+        log.warning("--prior %g differs from the prior of the unlabeled pool %.4g", prior.value, known)
 
 
 def _warn_of_unused(config: TrainConfig, method: Method) -> None:

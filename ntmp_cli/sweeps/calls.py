@@ -1,4 +1,4 @@
-"""A call: a function by name with plain arguments, so that any process on any machine can carry it out."""
+"""A call: a function by name with plain arguments, so that any process on any machine can call it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """How a call ended: `error` is None, or what went wrong in one line, and the exit code that it stands for."""
 
     name: str
@@ -40,8 +40,8 @@ class Outcome:
     exit_code: int = 0
 
 
-def perform(call: Call) -> Outcome:
-    """Carry out a call in this process. Whatever goes wrong is an outcome, but an interruption is passed on."""
+def perform(call: Call) -> CallOutcome:
+    """Carry out a call in this process. An error becomes an outcome; an interruption is raised."""
     with _logged_to(Path(call.log)):
         log.info("process %d begins %s", os.getpid(), call.name)
         try:
@@ -57,18 +57,18 @@ def perform(call: Call) -> Outcome:
             log.error(error.message)
             if error.hint:
                 log.info(error.hint)
-            return Outcome(call.name, error.message, error.exit_code)
+            return CallOutcome(call.name, error.message, error.exit_code)
         except Exception as error:
             log.exception("%s failed", call.name)
-            what = str(error).strip().partition("\n")[0]
-            return Outcome(call.name, f"{type(error).__name__}: {what}", 3 if isinstance(error, OSError) else 1)
+            reason = str(error).strip().partition("\n")[0]
+            return CallOutcome(call.name, f"{type(error).__name__}: {reason}", 3 if isinstance(error, OSError) else 1)
         log.info("process %d ends %s", os.getpid(), call.name)
-        return Outcome(call.name)
+        return CallOutcome(call.name)
 
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """So many threads for torch and for the linear algebra of numpy, if loaded, whatever the process began with."""
+    """Limit the threads of torch, if loaded, and of numpy's linear algebra."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(number):
@@ -91,5 +91,5 @@ def _logged_to(file: Path) -> Iterator[None]:
     finally:
         logger.handlers, logger.propagate = before[0], before[1]
         logger.setLevel(before[2])
-        with suppress(OSError):  # a full disk; how the call ended matters more than its log
+        with suppress(OSError):  # a full disk; the outcome matters more than the log
             handler.close()

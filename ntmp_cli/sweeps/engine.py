@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 
-# How often an engine that waits gives its caller the floor.
+# How often a waiting engine yields None to its caller.
 PATIENCE_SECONDS = 0.2
 
 
@@ -25,7 +25,7 @@ class Resources:
 
     @property
     def jobs_here(self) -> int:
-        """As many as were asked for, or as this machine has cores for."""
+        """The given number of jobs, or as many as this machine has cores for."""
         if self.jobs is not None:
             return self.jobs
         return max(1, usable_cores() // self.threads)
@@ -40,7 +40,7 @@ def usable_cores() -> int:
 
 
 class Engine(Protocol):
-    def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+    def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
         """Yield every call's outcome as it ends, and None now and then. Closing the generator stops what still runs."""
         ...
 

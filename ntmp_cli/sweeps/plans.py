@@ -1,4 +1,4 @@
-"""Which trainings a sweep consists of: pure functions from its settings to cells (SPEC section 6)."""
+"""Which trainings a sweep consists of: pure functions from its settings to cells."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ntmp_cli.config import (
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.settings import build
 
-# Values such as π̂ + δ are meant as typed; binary fractions would put digits into names that nobody typed.
+# Values such as π̂ + δ are meant as typed; binary fractions would put more digits into names.
 DIGITS = 10
 LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One training: where it stands on the axes of the sweep, and the settings of its two stages."""
+class SweepCell:
+    """One training: its position on the axes of the sweep, and the settings of its two stages."""
 
     name: str
     run: str
     position: Mapping[str, Any]
     seed: int
     tuples_name: str
-    tuples: MakeTuplesConfig | None  # None: tuples of the user's own
+    tuples: MakeTuplesConfig | None  # None: tuples that the user gave
     training: TrainConfig
 
 
@@ -50,12 +50,12 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All cells of a sweep; `axis` names the coordinate that it is drawn against, None for a grid."""
+    """All cells of a sweep; `axis` names the x axis of its plot, None for a grid."""
 
     kind: str
     config: SweepConfig
     axis: str | None
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     left_out: tuple[LeftOut, ...] = ()
     prior: float | None = None  # π̂, where the cells are trained with others
     mean_rate: float | None = None  # ᾱ, where the plan depends on it
@@ -72,17 +72,17 @@ class _Point:
     train: dict[str, Any] = field(default_factory=dict)
 
 
-def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, own_tuples: bool = False) -> SweepPlan:
+def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, given_tuples: bool = False) -> SweepPlan:
     """π̃ = π̂ + δ, kept in (0, 1) and away from ᾱ by ε₀; U itself does not change."""
     points, left_out = [], []
     for offset in config.offsets:
-        tried = round(prior + offset, DIGITS)
-        if not 0 < tried < 1:
-            left_out.append(LeftOut({"offset": offset}, f"π̃ = {tried:g} is not in (0, 1)"))
-        elif (near := _too_near(tried, mean_rate, config.margin, "π̃")) is not None:
+        wrong_prior = round(prior + offset, DIGITS)
+        if not 0 < wrong_prior < 1:
+            left_out.append(LeftOut({"offset": offset}, f"π̃ = {wrong_prior:g} is not in (0, 1)"))
+        elif (near := _too_near(wrong_prior, mean_rate, config.margin, "π̃")) is not None:
             left_out.append(LeftOut({"offset": offset}, near))
         else:
-            points.append(_Point({"offset": offset}, {}, {"prior": tried}))
+            points.append(_Point({"offset": offset}, {}, {"prior": wrong_prior}))
     if not any(point.position["offset"] == 0 for point in points):
         raise NotIdentifiableError(
             f"the estimate π̂ = {prior:g} itself lies within ε₀ = {config.margin:g} of the mean tuple rate "
@@ -90,7 +90,7 @@ def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, own_
             hint="Use tuples of another rate, or a smaller --margin.",
         )
     shared: dict[str, dict[str, Any]] = {"make_tuples": {"prior": prior}, "train": {"method": "ure"}}
-    cells = _cells(config, points, shared, own_tuples)
+    cells = _cells(config, points, shared, given_tuples)
     return SweepPlan("prior", config, "offset", cells, tuple(left_out), prior, mean_rate)
 
 
@@ -115,10 +115,10 @@ def plan_gap(config: GapSweepConfig, mean_rate: float) -> SweepPlan:
     return SweepPlan("gap", config, "gap", cells, tuple(left_out), mean_rate=mean_rate)
 
 
-def plan_grid(config: GridSweepConfig, *, own_tuples: bool = False) -> SweepPlan:
+def plan_grid(config: GridSweepConfig, *, given_tuples: bool = False) -> SweepPlan:
     """Every combination of the varied settings."""
-    if own_tuples and config.vary.get("make_tuples"):
-        raise UsageError("--vary make_tuples.…: your own --tuples are not drawn again", hint="Leave one of them out.")
+    if given_tuples and config.vary.get("make_tuples"):
+        raise UsageError("--vary make_tuples.…: given --tuples are not made again", hint="Leave one of them out.")
     axes = [(group, key, values) for group, keys in config.vary.items() for key, values in keys.items()]
     for group, key, values in axes:
         if key == "seed":
@@ -132,7 +132,7 @@ def plan_grid(config: GridSweepConfig, *, own_tuples: bool = False) -> SweepPlan
             chosen[group][key] = value
         position = {f"{group}.{key}": value for (group, key, _), value in zip(axes, combination, strict=True)}
         points.append(_Point(position, chosen["make_tuples"], chosen["train"]))
-    return SweepPlan("grid", config, None, _cells(config, points, {}, own_tuples))
+    return SweepPlan("grid", config, None, _cells(config, points, {}, given_tuples))
 
 
 def _too_near(prior: float, mean_rate: float, margin: float, symbol: str) -> str | None:
@@ -146,31 +146,31 @@ def _cells(
     config: SweepConfig,
     points: Sequence[_Point],
     shared: Mapping[str, Mapping[str, Any]] | None = None,
-    own_tuples: bool = False,
-) -> tuple[Cell, ...]:
+    given_tuples: bool = False,
+) -> tuple[SweepCell, ...]:
     """Points × runs × seeds. `shared` holds what a sweep assumes where the user says nothing."""
     _require_no_seed(config)
-    if own_tuples and config.make_tuples:
-        raise UsageError("make_tuples: your own --tuples are not drawn again", hint="Leave one of them out.")
+    if given_tuples and config.make_tuples:
+        raise UsageError("make_tuples: given --tuples are not made again", hint="Leave one of them out.")
     assumed = shared or {}
     cells = []
-    for (run, own), point, seed in itertools.product((config.runs or {"": {}}).items(), points, config.seeds):
-        drawing = {**assumed.get("make_tuples", {}), **config.make_tuples, **point.make_tuples}
+    for (run, run_settings), point, seed in itertools.product((config.runs or {"": {}}).items(), points, config.seeds):
+        making = {**assumed.get("make_tuples", {}), **config.make_tuples, **point.make_tuples}
         # The prior of U is known by construction here, so that it need not be written twice.
-        known = {} if own_tuples or drawing.get("prior") is None else {"prior": drawing["prior"]}
-        settings = {**known, **assumed.get("train", {}), **config.train, **own, **point.train, "seed": seed}
+        known = {} if given_tuples or making.get("prior") is None else {"prior": making["prior"]}
+        settings = {**known, **assumed.get("train", {}), **config.train, **run_settings, **point.train, "seed": seed}
         where = f"train with runs.{run}" if run else "train"
         training = build(TrainConfig, settings, where)
         training.known_prior(where)
-        tuples = None if own_tuples else build(MakeTuplesConfig, {**drawing, "seed": seed}, "make_tuples")
-        position = _as_understood(point, training, tuples)
+        tuples = None if given_tuples else build(MakeTuplesConfig, {**making, "seed": seed}, "make_tuples")
+        position = _parsed_position(point, training, tuples)
         cells.append(
-            Cell(
+            SweepCell(
                 name=_name({**({"run": run} if run else {}), **position, "seed": seed}),
                 run=run,
                 position=position,
                 seed=seed,
-                tuples_name=_name({**_part(position, point.make_tuples), "seed": seed}),
+                tuples_name=_name({**_tuples_position(position, point.make_tuples), "seed": seed}),
                 tuples=tuples,
                 training=training,
             )
@@ -180,13 +180,13 @@ def _cells(
 
 def _require_no_seed(config: SweepConfig) -> None:
     groups = {"make_tuples": config.make_tuples, "train": config.train}
-    for group, values in {**groups, **{f"runs.{name}": own for name, own in config.runs.items()}}.items():
+    for group, values in {**groups, **{f"runs.{name}": settings for name, settings in config.runs.items()}}.items():
         if "seed" in values:
             raise UsageError(f"{group}.seed: seeds are given once, by --seed or the list `seeds`")
 
 
-def _as_understood(point: _Point, training: TrainConfig, tuples: MakeTuplesConfig | None) -> dict[str, Any]:
-    """Values of a grid as the settings read them: YAML takes 1e-3 for a text, the learning rate for a number.
+def _parsed_position(point: _Point, training: TrainConfig, tuples: MakeTuplesConfig | None) -> dict[str, Any]:
+    """Values of a grid as the settings parse them: in YAML 1e-3 is text, as a learning rate it is a number.
 
     A setting that the method does not have stays as it was given.
     """
@@ -196,7 +196,7 @@ def _as_understood(point: _Point, training: TrainConfig, tuples: MakeTuplesConfi
     return {key: settings.get(key, value) for key, value in point.position.items()}
 
 
-def _part(position: Mapping[str, Any], make_tuples: Mapping[str, Any]) -> dict[str, Any]:
+def _tuples_position(position: Mapping[str, Any], make_tuples: Mapping[str, Any]) -> dict[str, Any]:
     """The coordinates that tuples depend on."""
     return {
         key: value for key, value in position.items() if key.rpartition(".")[2] in make_tuples and key[:5] != "train"
@@ -204,7 +204,7 @@ def _part(position: Mapping[str, Any], make_tuples: Mapping[str, Any]) -> dict[s
 
 
 def _name(coordinates: Mapping[str, Any]) -> str:
-    """A folder name that says where a cell stands; a hash takes the place of what no folder can be called."""
+    """A folder name from the coordinates of a cell; a hash replaces what a folder name cannot hold."""
     name = ",".join(f"{key.rpartition('.')[2]}={_text(value)}" for key, value in coordinates.items())
     if re.fullmatch(r"[\w.+,=-]+", name, flags=re.ASCII) and len(name) <= LONGEST_NAME:
         return name

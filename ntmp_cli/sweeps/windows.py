@@ -1,4 +1,4 @@
-"""How far a setting may be wrong: points over seeds, the window W_δ and its critical offsets (SPEC section 6)."""
+"""How far a setting may be wrong: points over seeds, the window W_δ and its critical offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ntmp_cli.evaluation.resampling import LEVEL, percentile_interval
 
 @dataclass(frozen=True)
 class Point:
-    """A metric over the seeds at one x. What cannot be known is None: an interval needs two seeds."""
+    """A metric over the seeds at one x. Undefined values are None: an interval needs two seeds."""
 
     x: float
     seeds: int
@@ -54,7 +54,7 @@ def bootstrap_interval(
     """95 % percentile interval of the mean over seeds; none for fewer than two values."""
     if len(values) < 2:
         return None, None
-    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, draws=resamples, rng=rng)
+    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, n_resamples=resamples, rng=rng)
     return float(low[0]), float(high[0])
 
 

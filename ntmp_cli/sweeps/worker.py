@@ -1,4 +1,4 @@
-"""The life of a local worker process: calls come in as lines of JSON, outcomes go out as such.
+"""A local worker process: calls come in as lines of JSON, outcomes go out as such.
 
 The end of its input means stop, whether the sweep closed it or was killed: no worker outlives its sweep. A training
 in progress gets SIGTERM, as from a scheduler, and has some seconds to save its state.
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _serve(call: Call, outcomes: TextIO) -> None:
-    # What libraries print, and the last words of a crash, belong to the log of the call.
+    # What libraries print, and the message of a crash, belong to the log of the call.
     file = os.open(call.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -58,7 +58,7 @@ def _listen(calls: queue.SimpleQueue[str | None]) -> None:
     for line in sys.stdin:
         calls.put(line)
     calls.put(None)
-    # An idle process has ended before this; a busy one is asked, then made to.
+    # An idle process has ended before this; a busy one gets SIGTERM, then ends after the grace period.
     time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)

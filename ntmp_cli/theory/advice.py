@@ -1,4 +1,4 @@
-"""What to change so that the operating margin ε₀ is kept: which tuples to add, which pools would do."""
+"""What to change so that the operating margin ε₀ is kept: tuples to add, priors of U to avoid."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from ntmp_cli.learning.groups import moments
 from ntmp_cli.theory.strata import Design, Stratum
 
-# Of how many lengths, and how many ways of each kind, are looked for.
+# How many of the commonest lengths are tried, and how many strata of each kind are advised.
 LENGTHS = 3
-WAYS = 2
+ADVISED = 2
 
 
 def tuples_to_add(design: Design, n: int, m: int, margin: float) -> int | None:
@@ -28,7 +28,7 @@ def tuples_to_add(design: Design, n: int, m: int, margin: float) -> int | None:
     grows = float(groups.sizes @ (groups.rates - m / n) ** 2)
     if grows <= margin**2 * unlabeled:
         return None
-    # Rounding errors may leave the result of ceil one too low.
+    # Rounding may leave the number one too low.
     needed = ceil((margin**2 * unlabeled * inside - d) / (grows - margin**2 * unlabeled) / n)
     return needed if design.with_added(Stratum(n, m, needed)).stratified().gap >= margin else needed + 1
 
@@ -37,15 +37,15 @@ def additions(design: Design, margin: float) -> list[Stratum]:
     """Strata that would reach ε₀, cheapest first: of the commonest lengths, a few of one class only and a few mixed."""
     lengths = np.unique([s.n for s in design.strata])
     share = {int(n): sum(s.instances for s in design.strata if s.n == n) for n in lengths}
-    found = []
+    candidates = []
     for n in sorted(share, key=lambda n: -share[n])[:LENGTHS]:
         for m in range(n + 1):
             needed = tuples_to_add(design, n, m, margin)
             if needed:
-                found.append(Stratum(n, m, needed))
-    found.sort(key=lambda s: (s.instances, s.n, s.m))
-    pure, mixed = [s for s in found if s.m in (0, s.n)], [s for s in found if 0 < s.m < s.n]
-    return [s for s in found if s in pure[:WAYS] or s in mixed[:WAYS]]
+                candidates.append(Stratum(n, m, needed))
+    candidates.sort(key=lambda s: (s.instances, s.n, s.m))
+    pure, mixed = [s for s in candidates if s.m in (0, s.n)], [s for s in candidates if 0 < s.m < s.n]
+    return [s for s in candidates if s in pure[:ADVISED] or s in mixed[:ADVISED]]
 
 
 def priors_to_avoid(design: Design, margin: float) -> tuple[float, float] | None:

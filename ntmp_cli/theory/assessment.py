@@ -1,30 +1,31 @@
-"""All of SPEC section 7 for one design, as plain numbers; None where there is none (a singular system, no bound).
+"""The theory's results for one design, as plain numbers; None where undefined (a singular system, no bound).
 
 Bounds and biases are in units of B, the bound of the loss. A bound above 1 says nothing: the risk itself is in [0, B].
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory import bias, identifiability, variance
 from ntmp_cli.theory.advice import additions, priors_to_avoid
-from ntmp_cli.theory.clamps import source_parts
-from ntmp_cli.theory.counts import recorded_strata
-from ntmp_cli.theory.strata import Design, Stratum
+from ntmp_cli.theory.recorded_counts import recorded_strata
+from ntmp_cli.theory.strata import Design, Groups, Stratum
 
-Facts = dict[str, Any]
+DesignFacts = Mapping[str, Any]
 # A bias below this is one of floating point.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the design is asked: ε₀, δ, the noise of the counts, the error of the risk to plan for."""
+    """The parameters of an assessment: ε₀, δ, the noise of the counts, the target error of the risk."""
 
     margin: float
     prior_error: float
@@ -33,7 +34,7 @@ class Question:
     confidence: float
 
 
-def assess(design: Design, question: Question) -> Facts:
+def assess(design: Design, question: Question) -> DesignFacts:
     """What is identifiable, how well conditioned, which bounds hold, how much data a target needs."""
     return {
         "prior": design.prior,
@@ -62,11 +63,11 @@ def inflation_curve(design: Design, priors: np.ndarray[Any, np.dtype[np.float64]
     }
 
 
-def _stratum(s: Stratum) -> Facts:
+def _stratum(s: Stratum) -> DesignFacts:
     return {"n": s.n, "m": s.m, "rate": s.rate, "tuples": s.tuples, "instances": s.instances}
 
 
-def _identifiable(design: Design) -> Facts:
+def _identifiable(design: Design) -> DesignFacts:
     return {
         "unbiased_risk": design.stratified().identifiable,
         "unbiased_risk_pooled": design.pooled().identifiable,
@@ -78,7 +79,7 @@ def _identifiable(design: Design) -> Facts:
     }
 
 
-def _conditioning(design: Design) -> Facts:
+def _conditioning(design: Design) -> DesignFacts:
     groups, pooled = design.stratified(), design.pooled()
     return {
         "effective_gap": groups.spread,
@@ -97,7 +98,7 @@ def _paper_condition_number(design: Design) -> float | None:
     return identifiability.condition_number(type(design.pooled())(np.ones(2), design.pooled().rates))
 
 
-def _margin(design: Design, margin: float) -> Facts:
+def _margin(design: Design, margin: float) -> DesignFacts:
     avoid = priors_to_avoid(design, margin)
     kept = design.stratified().gap >= margin
     return {
@@ -110,7 +111,7 @@ def _margin(design: Design, margin: float) -> Facts:
     }
 
 
-def _prior_error(design: Design, error: float) -> Facts:
+def _prior_error(design: Design, error: float) -> DesignFacts:
     return {
         "error": error,
         "reaches_rate": abs(design.prior - design.mean_rate) <= error,
@@ -120,7 +121,7 @@ def _prior_error(design: Design, error: float) -> Facts:
     }
 
 
-def _count_noise(design: Design, question: Question) -> Facts | None:
+def _count_noise(design: Design, question: Question) -> DesignFacts | None:
     p, prior, rate = question.count_noise, design.prior, design.mean_rate
     if p == 0:
         return None
@@ -147,7 +148,7 @@ def _count_noise(design: Design, question: Question) -> Facts | None:
     }
 
 
-def _estimation(design: Design, question: Question) -> Facts:
+def _estimation(design: Design, question: Question) -> DesignFacts:
     groups, target = design.stratified(), question.target_risk_error
     deviation = variance.deviation(groups, question.confidence)
     term = variance.estimation_term(groups)
@@ -162,18 +163,32 @@ def _estimation(design: Design, question: Question) -> Facts:
     }
 
 
-def _source_clamp(design: Design) -> Facts | None:
-    parts = source_parts(design.stratified())
-    if parts is None:
+def _source_clamp(design: Design) -> DesignFacts | None:
+    terms = source_terms(design.stratified())
+    if terms is None:
         return None
-    return {"tuples": parts[0], "unlabeled": parts[1], "nonnegative": min(parts) > -ROUNDING}
+    return {"tuples": terms[0], "unlabeled": terms[1], "nonnegative": min(terms) > -ROUNDING}
 
 
-def _sizes(found: tuple[int, int] | None) -> Facts | None:
-    return None if found is None else {"tuples": found[0], "unlabeled": found[1]}
+def source_terms(groups: Groups) -> tuple[float, float] | None:
+    """The risk terms (tuples, unlabeled) at a perfect classifier, in units of B; None without weights.
+
+    There ℓ(g,+1) is B on negatives, ℓ(g,−1) is B on positives, and the risk is 0: the terms are −R_U and R_U with
+    R_U = π(1−π)(w⁺_U + w⁻_U), for one stratum π(1−π)(1−2α)/(π−α). Only where both are 0 does a clamp by source leave
+    the best classifier unchanged.
+    """
+    if not groups.identifiable:
+        return None
+    plus, minus = class_weights(groups.sizes, groups.rates)
+    unlabeled = groups.prior * (1 - groups.prior) * float(plus[-1] + minus[-1])
+    return -unlabeled, unlabeled
 
 
-def _bound(value: float | None) -> Facts:
+def _sizes(sizes: tuple[int, int] | None) -> DesignFacts | None:
+    return None if sizes is None else {"tuples": sizes[0], "unlabeled": sizes[1]}
+
+
+def _bound(value: float | None) -> DesignFacts:
     """A bound on the bias and on the excess risk that follows (twice as much), and whether it says anything."""
     if value is None:
         return {"value": None, "excess_risk": None, "vacuous": True}

@@ -16,7 +16,7 @@ from math import log, sqrt
 import numpy as np
 
 from ntmp_cli.learning.groups import class_weights
-from ntmp_cli.theory.counts import RecordedStratum
+from ntmp_cli.theory.recorded_counts import RecordedStratum
 from ntmp_cli.theory.strata import Design, Floats, Groups
 
 
@@ -93,8 +93,8 @@ def shifted_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior:
     tuples = sum(s.tuples for s in recorded)
     noisy = sum(s.tuples * s.m / s.n for s in recorded) / tuples
     shift = sum(s.tuples * s.true_rate for s in recorded) / tuples - noisy
-    worth = tuples**2 / sum(s.tuples / s.n for s in recorded)
-    return largest_bias(Groups(np.array([worth, unlabeled]), np.array([noisy, prior])), np.array([shift, 0.0]))
+    effective_size = tuples**2 / sum(s.tuples / s.n for s in recorded)
+    return largest_bias(Groups(np.array([effective_size, unlabeled]), np.array([noisy, prior])), np.array([shift, 0.0]))
 
 
 def _over_square(away: float, distance: float) -> float | None:

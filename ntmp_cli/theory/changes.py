@@ -1,11 +1,11 @@
-"""What to change about a design, in plain words, the gravest first."""
+"""What to change about a design, as sentences, the most serious first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ntmp_cli.theory.assessment import Facts
+from ntmp_cli.theory.assessment import DesignFacts
 
 # Below this a bias is not worth a change.
 SMALL_BIAS = 0.02
@@ -18,25 +18,28 @@ class Change(NamedTuple):
     text: str
 
 
-def changes(facts: Facts) -> list[Change]:
+def changes(facts: DesignFacts) -> list[Change]:
     """Empty where nothing needs to change."""
     return [*_identifiability(facts), *_margin(facts), *_counts(facts), *_prior(facts), *_sizes(facts)]
 
 
-def _identifiability(facts: Facts) -> Iterator[Change]:
+def _identifiability(facts: DesignFacts) -> Iterator[Change]:
     known, prior = facts["identifiable"], facts["prior"]
     if not known["unbiased_risk"]:
         if known["count_likelihood"]:
-            other = "`--method count` still learns: the members of a tuple belong together, which the risk does not use"
+            consequence = (
+                "`--method count` still learns: the members of a tuple belong together, which the risk does not use"
+            )
         elif known["classes_named_by"] == "none":
-            other = (
-                "nor does the likelihood of the counts tell which class is which: every tuple is half positive, as is U"
+            consequence = (
+                "nor does the likelihood of the counts identify the orientation: every tuple is half positive, as is U"
             )
         else:
-            other = "nor does the likelihood of the counts say anything about single instances"
+            consequence = "nor does the likelihood of the counts say anything about single instances"
         yield Change(
             not known["count_likelihood"],
-            f"No unbiased risk exists: every tuple has the rate of U, π = {prior:.4g}; {other}. {_ways_out(facts)}",
+            f"No unbiased risk exists: every tuple has the rate of U, π = {prior:.4g}; {consequence}. "
+            f"{_ways_out(facts)}",
         )
     elif known["count_signal"] == "none":
         yield Change(
@@ -52,7 +55,7 @@ def _identifiability(facts: Facts) -> Iterator[Change]:
         )
 
 
-def _margin(facts: Facts) -> Iterator[Change]:
+def _margin(facts: DesignFacts) -> Iterator[Change]:
     margin, gap = facts["margin"], facts["conditioning"]["gap"]
     if facts["identifiable"]["unbiased_risk"] and not margin["kept"]:
         yield Change(
@@ -69,21 +72,21 @@ def _margin(facts: Facts) -> Iterator[Change]:
         )
 
 
-def _ways_out(facts: Facts) -> str:
-    margin, ways = facts["margin"], []
+def _ways_out(facts: DesignFacts) -> str:
+    margin, options = facts["margin"], []
     if margin["additions"]:
         best = [f"{a['tuples']:,} × ({a['n']},{a['m']})" for a in margin["additions"]]
-        ways.append(f"add tuples, {' or '.join(best)}")
+        options.append(f"add tuples, {' or '.join(best)}")
     if margin["priors_to_avoid"]:
         low, high = margin["priors_to_avoid"]
         outside = [f"at most {low:.3f}"] * (low > 0) + [f"at least {high:.3f}"] * (high < 1)
         if outside:
-            ways.append(f"use a pool whose prior is {' or '.join(outside)}")
-    text = "; or ".join(ways)
+            options.append(f"use a pool whose prior is {' or '.join(outside)}")
+    text = "; or ".join(options)
     return f"To keep ε₀ = {margin['margin']:g}: {text}." if text else ""
 
 
-def _counts(facts: Facts) -> Iterator[Change]:
+def _counts(facts: DesignFacts) -> Iterator[Change]:
     noise: Any = facts["count_noise"]
     if noise is None:
         return
@@ -99,7 +102,7 @@ def _counts(facts: Facts) -> Iterator[Change]:
         yield Change(False, f"{text}{better}.")
 
 
-def _prior(facts: Facts) -> Iterator[Change]:
+def _prior(facts: DesignFacts) -> Iterator[Change]:
     error, tolerated = facts["prior_error"], facts["margin"]["tolerated_prior_error"]
     one_rate = facts["identifiable"]["unbiased_risk"] and len({s["rate"] for s in facts["strata"]}) == 1
     if one_rate and error["reaches_rate"]:
@@ -114,13 +117,13 @@ def _prior(facts: Facts) -> Iterator[Change]:
         )
 
 
-def _sizes(facts: Facts) -> Iterator[Change]:
+def _sizes(facts: DesignFacts) -> Iterator[Change]:
     plan = facts["estimation"]
-    found, deviation = plan["for_one_classifier"], plan["deviation"]["value"]
-    if found is not None and deviation > plan["target"]:
+    needed, deviation = plan["for_one_classifier"], plan["deviation"]["value"]
+    if needed is not None and deviation > plan["target"]:
         yield Change(
             False,
             f"Collect more: the risk of one classifier is known to ±{deviation:.2g} B with {plan['confidence']:.0%} "
-            f"confidence; ±{plan['target']:g} B needs {found['tuples']:,} tuples and {found['unlabeled']:,} unlabeled "
-            f"instances ({found['tuples'] / facts['tuples']:.3g} times as many of both).",
+            f"confidence; ±{plan['target']:g} B needs {needed['tuples']:,} tuples and {needed['unlabeled']:,} "
+            f"unlabeled instances ({needed['tuples'] / facts['tuples']:.3g} times as many of both).",
         )

@@ -1,6 +1,6 @@
-"""What can be told from tuples and U at all, and how well conditioned it is (SPEC sections 2, 4, 5 and 7).
+"""What tuples and U identify, and how well conditioned it is.
 
-The unbiased risk and the likelihood of the counts use different parts of the data. The risk knows only the group means:
+The unbiased risk and the likelihood of the counts use different information. The risk knows only the group means:
 it needs two different rates. The likelihood also knows that members of one tuple belong together: their covariance,
 −α(1−α)/(n−1) δδᵀ, identifies the classes at α = π too, up to their names. Of three members of a tuple
 
@@ -42,7 +42,7 @@ def is_mirror_symmetric(strata: Sequence[Stratum]) -> bool:
 
 
 def count_signal(strata: Sequence[Stratum]) -> Signal:
-    """Where the likelihood of the counts finds anything about single instances.
+    """What the likelihood of the counts learns single instances from.
 
     Within tuples of which some members, but not all, are positive; or between strata of different rates. Tuples of one
     class only are explained by a constant.
@@ -55,7 +55,7 @@ def count_signal(strata: Sequence[Stratum]) -> Signal:
 
 
 def class_names(design: Design) -> Names:
-    """What tells the likelihood which class is the positive one, U being of known prior."""
+    """What orients the likelihood (which class is positive), with U of known prior."""
     if design.stratified().identifiable:
         return "first order"
     return "none" if is_mirror_symmetric(design.strata) else "third order"
@@ -67,7 +67,7 @@ def count_identifies(design: Design) -> bool:
 
 
 def prior_verdict(strata: Sequence[Stratum]) -> PriorVerdict:
-    """What tuples and U say about π if nobody knows it (SPEC section 5)."""
+    """Whether tuples and U identify π where it is unknown."""
     if count_signal(strata) == "none":
         return "not identified"
     return "up to exchange" if is_mirror_symmetric(strata) else "identified"

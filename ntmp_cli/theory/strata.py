@@ -31,7 +31,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Groups:
-    """What a risk is made of: instances N_g of rate θ_g, the unlabeled pool last (SPEC section 2)."""
+    """The groups of a risk: N_g instances of rate θ_g, the unlabeled pool last."""
 
     sizes: Floats
     rates: Floats
@@ -85,12 +85,12 @@ class Design:
         return Groups(np.array(sizes), np.array([*(s.rate for s in self.strata), self.prior]))
 
     def pooled(self) -> Groups:
-        """The paper's reading: one rate ᾱ, every tuple counts once.
+        """The paper's version: one rate ᾱ, every tuple has the same weight.
 
         The mean of K tuple means has variance σ² Σ(1/n_t)/K², that of K²/Σ(1/n_t) instances.
         """
-        worth = self.tuples**2 / sum(s.tuples / s.n for s in self.strata)
-        return Groups(np.array([worth, self.unlabeled]), np.array([self.mean_rate, self.prior]))
+        effective_size = self.tuples**2 / sum(s.tuples / s.n for s in self.strata)
+        return Groups(np.array([effective_size, self.unlabeled]), np.array([self.mean_rate, self.prior]))
 
     def at(self, prior: float) -> Design:
         """The same tuples beside a pool of another prior."""

@@ -14,7 +14,7 @@ from ntmp_cli.theory.strata import Design, Floats, Groups
 
 
 def risk_weights(groups: Groups) -> tuple[Floats, Floats]:
-    """π w⁺_g and (1−π) w⁻_g: what the group means of ℓ(·,+1) and ℓ(·,−1) count for in the risk (SPEC section 2)."""
+    """π w⁺_g and (1−π) w⁻_g: the weights of the group means of ℓ(·,+1) and ℓ(·,−1) in the risk."""
     plus, minus = class_weights(groups.sizes, groups.rates)
     return groups.prior * plus, (1 - groups.prior) * minus
 

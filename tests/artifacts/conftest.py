@@ -56,7 +56,7 @@ def edit() -> Edit:
 
 @pytest.fixture
 def rehash(edit: Edit) -> Callable[[Path], None]:
-    """Make the manifest agree with the files as they are, as somebody who tampers with both would."""
+    """Fit the manifest to the changed files, as an attacker who changes both would."""
 
     def rehash(path: Path) -> None:
         def change(document: dict[str, Any]) -> None:

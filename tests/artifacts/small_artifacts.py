@@ -1,4 +1,4 @@
-"""Summaries of small artefacts, so that tests can publish files of their own."""
+"""Summaries of small artefacts, so that tests can publish any files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ntmp_cli.artifacts import Staging
 from ntmp_cli.artifacts.shards import TupleBlock
 from ntmp_cli.artifacts.summaries import ReportSummary, TuplesSummary
-from ntmp_cli.artifacts.summary_parts import InstanceSummary, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, Sizes, Strata, StratumRow
 
 
 def as_report(staging: Staging) -> None:

@@ -79,7 +79,7 @@ def test_a_checkpoint_of_another_plan_is_refused(tmp_path):
     assert caught.value.hint == "Repeat the interrupted command exactly, or start again without --resume."
 
 
-def test_if_same_starts_afresh_from_another_plan_and_goes_on_with_its_own(tmp_path):
+def test_if_same_starts_afresh_from_another_plan_and_resumes_the_same(tmp_path):
     store(tmp_path / "run").save({"epoch": 2})
     assert store(tmp_path / "run", OTHER, resume="if-same").load() is None
     assert store(tmp_path / "run", PLAN, resume="if-same").load() == {"epoch": 2}
@@ -166,10 +166,10 @@ def test_no_code_from_a_checkpoint_is_run(tmp_path):
     file, evil = tmp_path / ".run.checkpoint" / "state.pt", tmp_path / "evil"
     whole, start = file.read_bytes(), len(MAGIC) + 2 * HASH_BYTES
     with zipfile.ZipFile(io.BytesIO(whole[start:])) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
+        members = {name: archive.read(name) for name in archive.namelist()}
     state = io.BytesIO()
     with zipfile.ZipFile(state, "w") as archive:
-        for name, content in parts.items():
+        for name, content in members.items():
             archive.writestr(name, pickle.dumps(Evil(evil)) if name.endswith("data.pkl") else content)
     # With a hash that fits, as somebody who wants it to be read would make it.
     body = whole[start - HASH_BYTES : start] + state.getvalue()

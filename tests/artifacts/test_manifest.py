@@ -18,7 +18,7 @@ from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact, publishing
 from ntmp_cli.artifacts.manifest import FileEntry, Manifest, carries_manifest
 from ntmp_cli.artifacts.summaries import ReportSummary
-from ntmp_cli.artifacts.summary_parts import Summary
+from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.errors import ArtifactError
 
 
@@ -256,10 +256,10 @@ def test_no_such_directory(tmp_path, capsys):
     assert f"error: {tmp_path}/nowhere: no such directory\n" in capsys.readouterr().err
 
 
-def test_a_file_is_not_a_directory_of_ours(tmp_path, capsys):
+def test_a_file_is_not_an_artefact(tmp_path, capsys):
     (tmp_path / "thing").write_text("x")
     assert run(["inspect", str(tmp_path / "thing")]) == 3
-    assert f"error: {tmp_path}/thing: is a file, not a directory of ours\n" in capsys.readouterr().err
+    assert f"error: {tmp_path}/thing: is a file, not an ntmp artefact\n" in capsys.readouterr().err
 
 
 def test_wrong_kind_is_refused_with_the_command_that_writes_the_right_one(made):
@@ -306,7 +306,7 @@ def test_a_copied_artifact_is_the_same_artifact(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "ours"),
+    ("content", "is_artifact"),
     [
         (None, False),
         (b'{"format": "ntmp", "format_version": 99}', True),
@@ -317,7 +317,7 @@ def test_a_copied_artifact_is_the_same_artifact(made, tmp_path):
         (b"\xff\xfe", False),
     ],
 )
-def test_a_directory_is_ours_only_by_the_content_of_its_manifest(content, ours, tmp_path):
+def test_a_directory_is_an_artefact_only_by_the_content_of_its_manifest(content, is_artifact, tmp_path):
     if content is not None:
         (tmp_path / "manifest.json").write_bytes(content)
-    assert carries_manifest(tmp_path) is ours
+    assert carries_manifest(tmp_path) is is_artifact

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ntmp_cli.artifacts import Plan, kept_output, publishing, refuse_overlap
+from ntmp_cli.artifacts import Plan, existing_output, publishing, refuse_overlap
 from ntmp_cli.errors import UsageError
 
 
@@ -67,7 +67,7 @@ def test_publishing_knows_its_inputs_before_and_after_the_work(if_exists, put, t
     old = put(tmp_path / "evaluation")
     plan = Plan("report", {}, None, (), (tmp_path / "evaluation",))
     with pytest.raises(UsageError, match="and inputs are never changed"):
-        kept_output(tmp_path / "evaluation", plan, if_exists)
+        existing_output(tmp_path / "evaluation", plan, if_exists)
     with (
         pytest.raises(UsageError, match="and inputs are never changed"),
         publishing(tmp_path / "evaluation", plan, if_exists=if_exists),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from small_artifacts import as_report
 
-from ntmp_cli.artifacts import IfExists, Plan, Staging, kept_output, open_artifact, publish, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, existing_output, open_artifact, publish, publishing
 from ntmp_cli.artifacts.summaries import DesignSummary, ReportSummary
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -104,7 +104,7 @@ def test_a_file_that_was_announced_but_not_written_fails_the_stage(tmp_path, pla
     assert names(tmp_path) == []
 
 
-def test_an_unknown_kind_is_a_bug_of_ours_and_writes_nothing(tmp_path):
+def test_an_unknown_kind_is_an_internal_error_and_writes_nothing(tmp_path):
     with (
         pytest.raises(ValueError, match="unknown artefact kind 'cake'"),
         publishing(tmp_path / "out", publish.Plan("cake", {})),
@@ -119,8 +119,8 @@ DESIGN = DesignSummary(source="x", unbiased_risk=True, count_likelihood=True, ga
 @pytest.mark.parametrize(
     ("summary", "message"),
     [
-        (None, "a stage of kind 'report' must say its summary"),
-        (DESIGN, "a stage of kind 'report' must say its summary"),
+        (None, "a stage of kind 'report' must set its summary"),
+        (DESIGN, "a stage of kind 'report' must set its summary"),
         (ReportSummary(files=("b.txt",)), "files: differ from the files that the manifest lists"),
     ],
 )
@@ -158,14 +158,14 @@ def test_other_content_or_settings_give_another_manifest(tmp_path, put):
 def test_an_empty_directory_is_filled(if_exists, tmp_path, plan, put):
     out = tmp_path / "eval"
     out.mkdir()
-    assert kept_output(out, plan(), if_exists) is None
+    assert existing_output(out, plan(), if_exists) is None
     put(out, if_exists=if_exists).verify()
     assert names(tmp_path) == ["eval"]
 
 
 FOREIGN = {
     "photos": {"cat.jpg": b"precious"},
-    "web page with a manifest of its own": {"manifest.json": b'{"name": "My App"}', "index.html": b"precious"},
+    "web page with another manifest": {"manifest.json": b'{"name": "My App"}', "index.html": b"precious"},
     "manifest that is not JSON": {"manifest.json": b"precious"},
     "hidden file": {".git": b"precious"},
 }
@@ -183,7 +183,7 @@ def test_a_foreign_directory_is_refused_before_any_work(content, if_exists, tmp_
     out = tmp_path / "out"
     fill(out, content)
     with pytest.raises(UsageError) as caught:
-        kept_output(out, plan(), if_exists)
+        existing_output(out, plan(), if_exists)
     assert caught.value.message == f"{out}: exists and was not written by ntmp, so it is never replaced"
     assert tree(out) == content
 
@@ -204,7 +204,7 @@ def test_a_file_in_the_place_of_the_output_is_never_replaced(if_exists, tmp_path
     out = tmp_path / "out"
     out.write_bytes(b"precious")
     with pytest.raises(UsageError, match="exists and was not written by ntmp"):
-        kept_output(out, plan(), if_exists)
+        existing_output(out, plan(), if_exists)
     with pytest.raises(ArtifactError, match="nothing was replaced"):
         stage(out, plan(), lambda staging: None, if_exists)
     assert out.read_bytes() == b"precious"
@@ -214,7 +214,7 @@ def test_a_file_in_the_place_of_the_output_is_never_replaced(if_exists, tmp_path
 def test_fail_refuses_output_that_exists(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     with pytest.raises(UsageError) as caught:
-        kept_output(out, plan(), "fail")
+        existing_output(out, plan(), "fail")
     assert caught.value.message == f"{out}: exists already"
     assert "--if-exists skip" in str(caught.value.hint)
     assert "--if-exists overwrite" in str(caught.value.hint)
@@ -223,7 +223,7 @@ def test_fail_refuses_output_that_exists(tmp_path, plan, put):
 def test_skip_keeps_output_of_the_same_plan(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     before = tree(out)
-    kept = kept_output(out, plan(), "skip")
+    kept = existing_output(out, plan(), "skip")
     assert kept is not None
     assert kept.kept
     assert tree(out) == before
@@ -233,13 +233,13 @@ def test_skip_verifies_what_it_keeps(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     (out / "deep/rows.txt").write_bytes(b"onE\n")
     with pytest.raises(ArtifactError, match="do not match the recorded hash"):
-        kept_output(out, plan(), "skip")
+        existing_output(out, plan(), "skip")
 
 
 def test_skip_names_the_setting_that_changed(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     with pytest.raises(UsageError) as caught:
-        kept_output(out, plan(reference="ure+abs"), "skip")
+        existing_output(out, plan(reference="ure+abs"), "skip")
     assert caught.value.message == (
         f"{out}: exists, but from other inputs or settings (reference: None there, ure+abs now)"
     )
@@ -249,28 +249,28 @@ def test_skip_says_that_inputs_changed(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     other = publish.Plan("report", plan().config, None, ({"kind": "run", "sha256": "1" * 64},))
     with pytest.raises(UsageError, match=r"from other inputs or settings \(its inputs differ\)"):
-        kept_output(out, other, "skip")
+        existing_output(out, other, "skip")
 
 
 def test_skip_says_that_the_kind_differs(tmp_path, put):
     out = put(tmp_path / "eval").path
     with pytest.raises(UsageError, match=r"\(it is of kind 'report'\)"):
-        kept_output(out, publish.Plan("evaluation", {}), "skip")
+        existing_output(out, publish.Plan("evaluation", {}), "skip")
 
 
 def test_skip_does_not_trust_another_version_of_the_package(tmp_path, plan, put, edit):
     out = put(tmp_path / "eval").path
     edit(out, lambda document: document.update(package_version="0.0.1"))
     with pytest.raises(UsageError, match=r"\(written by ntmp 0\.0\.1\)"):
-        kept_output(out, plan(), "skip")
+        existing_output(out, plan(), "skip")
 
 
 def test_refresh_keeps_what_is_still_true_and_replaces_what_is_not(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
-    kept = kept_output(out, plan(), "refresh")
+    kept = existing_output(out, plan(), "refresh")
     assert kept is not None
     assert kept.kept
-    assert kept_output(out, plan(reference="ure"), "refresh") is None
+    assert existing_output(out, plan(reference="ure"), "refresh") is None
     put(out, b"two\n", if_exists="refresh", reference="ure")
     assert (out / "deep/rows.txt").read_bytes() == b"two\n"
     assert names(tmp_path) == ["eval"]
@@ -278,7 +278,7 @@ def test_refresh_keeps_what_is_still_true_and_replaces_what_is_not(tmp_path, pla
 
 def test_overwrite_replaces_all_of_the_old_artifact(tmp_path, plan, put):
     out = put(tmp_path / "eval", b"old\n").path
-    assert kept_output(out, plan(), "overwrite") is None
+    assert existing_output(out, plan(), "overwrite") is None
     with publishing(out, plan(), if_exists="overwrite") as staging:
         staging.add_bytes("other.txt", b"new\n")
         as_report(staging)
@@ -297,7 +297,7 @@ def test_overwrite_works_where_the_system_cannot_exchange_directories(tmp_path, 
 def test_overwrite_replaces_an_artifact_of_a_later_format(tmp_path, plan, put, edit):
     out = put(tmp_path / "eval", b"old\n").path
     edit(out, lambda document: document.update(format_version=99))
-    assert kept_output(out, plan(), "overwrite") is None
+    assert existing_output(out, plan(), "overwrite") is None
     put(out, b"new\n", if_exists="overwrite").verify()
 
 
@@ -353,7 +353,7 @@ def test_staging_of_a_dead_process_is_removed(tmp_path, put):
 def test_staging_of_a_dead_process_is_removed_when_the_output_is_kept(tmp_path, plan, put):
     put(tmp_path / "eval")
     leave(tmp_path / ".eval.partial-0123456789ab")
-    assert kept_output(tmp_path / "eval", plan(), "skip") is not None
+    assert existing_output(tmp_path / "eval", plan(), "skip") is not None
     assert names(tmp_path) == ["eval"]
 
 
@@ -465,7 +465,7 @@ def test_of_many_stages_at_once_exactly_one_wins(tmp_path, plan):
     assert names(tmp_path) == ["eval"]
 
 
-def test_of_two_overwriting_stages_the_last_one_stays_whole(tmp_path, plan, put):
+def test_of_two_overwriting_stages_the_last_one_stays_complete(tmp_path, plan, put):
     out = put(tmp_path / "eval", b"old\n").path
     with publishing(out, plan(), if_exists="overwrite") as slow:
         slow.add_bytes("deep/rows.txt", b"slow\n")
@@ -480,9 +480,9 @@ def test_of_two_overwriting_stages_the_last_one_stays_whole(tmp_path, plan, put)
 
 
 def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
-    with publish.sole_user(tmp_path / "new") as first, publish.sole_user(tmp_path / "new") as second:
+    with publish.folder_lock(tmp_path / "new") as first, publish.folder_lock(tmp_path / "new") as second:
         assert (first, second) == (True, False)
-    with publish.sole_user(tmp_path / "new") as again:
+    with publish.folder_lock(tmp_path / "new") as again:
         assert again
 
 
@@ -490,11 +490,11 @@ def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, wait):
     """Such a folder is not removed at the end, so that only closing its lock releases it."""
-    with suppress(Boom), publish.sole_user(tmp_path, wait=wait) as first:
+    with suppress(Boom), publish.folder_lock(tmp_path, wait=wait) as first:
         assert first
         if fails:
             raise Boom
-    with publish.sole_user(tmp_path) as second:
+    with publish.folder_lock(tmp_path) as second:
         assert second
     assert tmp_path.is_dir()
 
@@ -510,5 +510,5 @@ def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeyp
         staging.add_bytes("a.txt", b"a")
         as_report(staging)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    with publish.sole_user(tmp_path / "out") as mine:
+    with publish.folder_lock(tmp_path / "out") as mine:
         assert mine

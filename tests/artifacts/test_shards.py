@@ -1,4 +1,4 @@
-"""Shards come back as they were written, however they were cut; each kind of tampering has its message."""
+"""Shards come back as they were written, in shards of any size; each kind of tampering has its message."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_artifacts import as_report, tuples_summary
+from small_artifacts import tuples_summary
 
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import Artifact, Plan, open_artifact, publishing
-from ntmp_cli.artifacts.oracle import read_oracle, writing_oracle
-from ntmp_cli.artifacts.scores import read_scores, write_scores
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
     read_instance_range,
@@ -49,7 +47,7 @@ def store(out: Path, blocks: list[TupleBlock], shard_size: int) -> Artifact:
     return open_artifact(out)
 
 
-# A tuple is (n, m) with 0 <= m <= n; a block is some tuples; a stream is some blocks.
+# A tuple is (n, m) with 0 <= m <= n; a block is a list of tuples; a stream is a list of blocks.
 tuples = st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 streams = st.lists(st.lists(tuples, min_size=1, max_size=6), min_size=1, max_size=4)
 
@@ -285,35 +283,6 @@ def test_inspect_finds_a_damaged_shard(tuples_dir, capsys):
     (tuples_dir / SHARD).write_bytes((tuples_dir / SHARD).read_bytes()[:-7])
     assert run(["inspect", str(tuples_dir)]) == 3
     assert f"{tuples_dir / SHARD}: truncated: " in capsys.readouterr().err
-
-
-# --- the other HDF5 files ---------------------------------------------------------------------
-
-
-def test_the_oracle_appends_block_by_block(tmp_path):
-    labels = np.arange(10_000) % 3 == 0
-    with publishing(tmp_path / "t", Plan("report", {})) as staging:
-        with writing_oracle(staging, "oracle/x.h5") as oracle:
-            for part in np.split(labels, [1, 4096, 4097]):
-                oracle.append(labels=part, source=part.astype(np.int32))
-        as_report(staging)
-    read = read_oracle(open_artifact(tmp_path / "t"), "oracle/x.h5")
-    assert read.keys() == {"labels", "source"}
-    np.testing.assert_array_equal(read["labels"], labels)
-    assert read["source"].dtype == np.int32
-
-
-def test_scores_come_back_by_name(tmp_path):
-    arrays = {"test": np.array([0.5, -1.0], np.float32), "trace_epochs": np.array([1]), "trace": np.zeros((1, 2))}
-    with publishing(tmp_path / "r", Plan("report", {})) as staging:
-        write_scores(staging, arrays)
-        as_report(staging)
-    artifact = open_artifact(tmp_path / "r")
-    trace, test = read_scores(artifact, "trace", "test")
-    np.testing.assert_array_equal(test, arrays["test"])
-    np.testing.assert_array_equal(trace, arrays["trace"])
-    with pytest.raises(ArtifactError, match="has no data set 'heldout_tuples'"):
-        read_scores(artifact, "heldout_tuples")
 
 
 def test_the_same_arrays_give_the_same_bytes(tmp_path):

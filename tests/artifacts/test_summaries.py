@@ -53,11 +53,18 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     estimating = ("--score", "discriminant", "--resamples", 20)
     done("estimate-prior", "--tuples", work / "all tuples", *estimating, "--out", work / "prior")
     done(
-        "train", "--tuples", work / "all tuples", "--prior-from", work / "prior", *TRAINING[2:], "--out", work / "told"
+        "train",
+        "--tuples",
+        work / "all tuples",
+        "--prior-from",
+        work / "prior",
+        *TRAINING[2:],
+        "--out",
+        work / "estimated run",
     )
     sweep = ("sweep", "count-noise", "--rate", 0, "--seed", 0, "--jobs", 1)
     done(*sweep, *(word for setting in CELL for word in ("--set", setting)), "--out", work / "sweep")
-    places = {name: work / name for name in ("encoded run", "judging audit", "told", *KINDS)}
+    places = {name: work / name for name in ("encoded run", "judging audit", "estimated run", *KINDS)}
     places |= {"features": features, "sweep": work / "sweep" / "results"}
     return {name: json.loads((path / "manifest.json").read_bytes()) for name, path in places.items()}
 
@@ -74,10 +81,10 @@ def setting(**values: Any) -> Change:
 
     def change(document: Document) -> None:
         for path, value in values.items():
-            *parents, leaf = (int(part) if part.isdecimal() else part for part in path.split("__"))
+            *parents, leaf = (int(key) if key.isdecimal() else key for key in path.split("__"))
             place = document["summary"]
-            for part in parents:
-                place = place[part]
+            for key in parents:
+                place = place[key]
             place[leaf] = value
 
     return change
@@ -191,7 +198,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("run", setting(trained_prior=0), "trained_prior: input should be greater than 0 (got 0)"),
     ("run", setting(trained_prior=1), "trained_prior: input should be less than 1 (got 1)"),
     ("run", setting(prior=0.4), "prior: 0.4 is not the prior that results are reported at"),
-    ("told", setting(prior=0.4), "prior: 0.4 is not the prior that results are reported at"),
+    ("estimated run", setting(prior=0.4), "prior: 0.4 is not the prior that results are reported at"),
     ("run", setting(prior_source="guessed"), "prior_source: input should be 'given' or 'estimated' (got 'guessed')"),
     ("run", setting(unlabeled_prior=-0.5), "unlabeled_prior: input should be greater than or equal to 0"),
     ("run", setting(count_noise=9), "count_noise: input should be less than 1 (got 9)"),
@@ -278,11 +285,11 @@ def test_a_summary_that_breaks_a_rule_is_refused_by_field(
     assert captured.out == ""
 
 
-def test_every_kind_has_a_model_of_its_own() -> None:
+def test_every_kind_has_its_model() -> None:
     assert list(SUMMARIES) == list(KINDS)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "encoded run", "judging audit", "told"])
+@pytest.mark.parametrize("kind", [*KINDS, "encoded run", "judging audit", "estimated run"])
 def test_a_real_manifest_is_read_and_written_again_with_the_same_bytes(
     kind: str, manifests: dict[str, Document], tmp_path: Path
 ) -> None:
@@ -293,7 +300,7 @@ def test_a_real_manifest_is_read_and_written_again_with_the_same_bytes(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_a_summary_is_required(kind: str, manifests: dict[str, Document], tmp_path: Path) -> None:
-    """No reader has to ask whether a field is there."""
+    """No reader has to check whether a field exists."""
     assert all(field.is_required() for field in SUMMARIES[kind].model_fields.values())
     assert manifests[kind]["summary"].keys() == SUMMARIES[kind].model_fields.keys()
 
@@ -305,7 +312,7 @@ def test_the_page_of_the_format_names_every_field(kind: str) -> None:
     assert [name for name in SUMMARIES[kind].model_fields if f"`{name}`" not in line] == []
 
 
-def test_all_problems_are_told_at_once_up_to_five(
+def test_all_problems_are_shown_at_once_up_to_five(
     manifests: dict[str, Document], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = copy.deepcopy(manifests["run"])

@@ -18,7 +18,7 @@ import pytest
 from small_artifacts import write_report
 
 from ntmp_cli.artifacts import Plan, hdf5, open_artifact, publishing
-from ntmp_cli.artifacts.tables import writing_table
+from ntmp_cli.artifacts.table_writer import writing_table
 from ntmp_cli.artifacts.writing import Sink, disk_errors, made_parents, replacing
 from ntmp_cli.errors import OutputError
 

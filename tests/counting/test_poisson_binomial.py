@@ -66,15 +66,15 @@ def test_ragged_tuples_equal_each_tuple_alone(tiny: float, shapes: list[tuple[in
 
 
 def check_against_each_alone(z: Floats, sizes: Any, counts: Any, law: NoiseLaw) -> None:
-    together, gradient = count_gradient(z, CountObservations(sizes, counts, law))
+    log_prob, gradient = count_gradient(z, CountObservations(sizes, counts, law))
     pieces = np.split(z, np.cumsum(sizes)[:-1])
     alone = [
         count_gradient(piece, CountObservations([n], [m], law))
         for piece, n, m in zip(pieces, sizes, counts, strict=True)
     ]
     # A missing member has odds 0, so that padding changes nothing but the order of sums.
-    np.testing.assert_allclose(together, np.concatenate([each[0] for each in alone]), rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(gradient, np.concatenate([each[1] for each in alone]), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(log_prob, np.concatenate([value for value, _ in alone]), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(gradient, np.concatenate([slopes for _, slopes in alone]), rtol=0, atol=1e-13)
 
 
 def test_given_the_count_the_expected_number_of_positives_is_the_count() -> None:
@@ -119,10 +119,10 @@ def test_tuples_that_underflow_do_not_disturb_their_neighbours() -> None:
     expected = count_gradient(z[:760], CountObservations(sizes[:19], counts[:19]))
     z[760:] = 45.0
     counts[19] = 3  # about e^-1665
-    found = count_gradient(z, CountObservations(sizes, counts))
-    assert found[0][19] == pytest.approx(binom.logpmf(37, 40, np.exp(-45.0)), rel=1e-6)
-    assert np.array_equal(found[0][:19], expected[0])
-    assert np.array_equal(found[1][:760], expected[1])
+    log_prob, gradient = count_gradient(z, CountObservations(sizes, counts))
+    assert log_prob[19] == pytest.approx(binom.logpmf(37, 40, np.exp(-45.0)), rel=1e-6)
+    assert np.array_equal(log_prob[:19], expected[0])
+    assert np.array_equal(gradient[:760], expected[1])
 
 
 def test_scores_without_end_are_certain_labels() -> None:
@@ -144,8 +144,8 @@ def test_blocks_of_tuples_change_nothing(table_bytes: int, monkeypatch: pytest.M
     monkeypatch.setattr(observations, "TABLE_BYTES", table_bytes)
     blocks = CountObservations(sizes, counts)
     assert table_bytes > 2000 or len(blocks.groups) > 3
-    for part, expected in zip(count_gradient(z, blocks), whole, strict=True):
-        np.testing.assert_allclose(part, expected, rtol=1e-13, atol=1e-14)
+    for values, expected in zip(count_gradient(z, blocks), whole, strict=True):
+        np.testing.assert_allclose(values, expected, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("cached", [1, 2**16])
@@ -169,9 +169,9 @@ def test_the_mean_is_over_tuples_by_the_sum_over_all_labels(shapes: list[tuple[i
     z = np.array(data.draw(st.lists(st.floats(-8, 8), min_size=int(sizes.sum()), max_size=int(sizes.sum()))))
     noise = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
     pieces = np.split(z, np.cumsum(sizes)[:-1])
-    each = [enumerated(piece, int(m), noise)[0] for piece, m in zip(pieces, counts, strict=True)]
+    probabilities = [enumerated(piece, int(m), noise)[0] for piece, m in zip(pieces, counts, strict=True)]
     observed = CountObservations(sizes, counts, count_noise(noise))
-    assert float(mean_nll(z, observed)) == pytest.approx(-np.mean(each), rel=1e-9)
+    assert float(mean_nll(z, observed)) == pytest.approx(-np.mean(probabilities), rel=1e-9)
 
 
 def test_the_full_law_is_that_of_every_count() -> None:
@@ -191,7 +191,7 @@ def test_scores_of_other_tuples_are_refused() -> None:
         count_posterior(np.zeros(4), CountObservations([3], [1]))
 
 
-def test_all_that_is_known_of_nothing_is_nothing() -> None:
+def test_no_tuples_give_empty_results() -> None:
     """A law that allows every count says nothing: probability 1, no gradient."""
 
     class Everything(NoiseLaw):

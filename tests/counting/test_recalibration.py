@@ -10,7 +10,7 @@ from ntmp_cli.counting import recalibration
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob, mean_nll
-from ntmp_cli.counting.recalibration import Line, line_derivatives, looks_mirrored, recalibrate
+from ntmp_cli.counting.recalibration import Recalibration, line_derivatives, looks_mirrored, recalibrate
 
 
 def simulated(n: int, m: int, tuples: int, a: float = 0.7, b: float = 0.4) -> tuple[Floats, CountObservations]:
@@ -50,7 +50,7 @@ def test_scores_that_are_no_numbers_have_no_line() -> None:
 def test_derivatives_of_every_tuple_equal_differences_of_its_log_probability(noise: float) -> None:
     rng = np.random.default_rng(5)
     observed = CountObservations([3, 5, 2, 4], [1, 2, 2, 0], count_noise(noise))
-    z, line = rng.normal(0, 2, observed.instances), Line(0.8, -0.3, 0.0)
+    z, line = rng.normal(0, 2, observed.instances), Recalibration(0.8, -0.3, 0.0)
     first, second = line_derivatives(z, observed, line)
 
     def log_prob(a: float, b: float) -> Floats:
@@ -90,7 +90,7 @@ def test_both_signs_are_judged_under_the_law_of_the_observation(monkeypatch: pyt
     noisy = CountObservations(clean.sizes, clean.counts, count_noise(0.2))
     laws = []
 
-    def watched(z: Floats, observed: CountObservations, steepest: float = 4.0) -> Line:
+    def watched(z: Floats, observed: CountObservations, steepest: float = 4.0) -> Recalibration:
         laws.append(observed.law)
         return recalibrate(z, observed, steepest)
 

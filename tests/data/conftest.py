@@ -47,8 +47,8 @@ class Writers:
     @classmethod
     def cifar_set(cls, folder: Path, arrays: dict[str, np.ndarray]) -> Path:
         """Five training batches of equal size and one of test images."""
-        parts = zip(np.split(arrays["x_train"], 5), np.split(arrays["y_train"], 5), strict=True)
-        batches = {f"data_batch_{i}": part for i, part in enumerate(parts, start=1)}
+        training = zip(np.split(arrays["x_train"], 5), np.split(arrays["y_train"], 5), strict=True)
+        batches = {f"data_batch_{i}": batch for i, batch in enumerate(training, start=1)}
         batches["test_batch"] = (arrays["x_test"], arrays["y_test"])
         for name, (x, y) in batches.items():
             cls.pickle(folder / name, {"data": x.reshape(len(x), 3072), "labels": y.tolist()})

@@ -106,7 +106,7 @@ def test_idx_is_read_exactly(write, tmp_path, rng, suffix):
     assert read.flags.writeable
 
 
-def test_idx_compression_is_told_by_content_not_by_name(write, tmp_path):
+def test_idx_compression_is_recognised_by_content_not_by_name(write, tmp_path):
     labels = np.arange(5, dtype=np.uint8)
     packed = write.idx(tmp_path / "labels.gz", labels)
     np.testing.assert_array_equal(read_idx(packed.rename(tmp_path / "labels"), 1), labels)
@@ -239,7 +239,7 @@ def test_cifar_array_of_objects_is_refused(write, tmp_path):
     assert "type 'O8'" in refusal(read_cifar_batch, write.pickle(tmp_path / "batch", batch)).message
 
 
-def test_cifar_array_that_disagrees_with_its_shape_is_refused(write, tmp_path):
+def test_cifar_array_that_does_not_fit_its_shape_is_refused(write, tmp_path):
     content = pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2]}, protocol=2)
     assert content.count(b"K\2M\0\x0c\x86") == 1
     path = write.bytes(tmp_path / "batch", content.replace(b"K\2M\0\x0c\x86", b"K\3M\0\x0c\x86"))
@@ -413,7 +413,7 @@ def test_palette_image_shows_its_colours_even_with_transparency(tmp_path):
     ]
 
 
-def test_image_is_resized_to_the_asked_size(tmp_path):
+def test_image_is_resized_to_the_requested_size(tmp_path):
     Image.fromarray(np.full((5, 9, 3), 77, np.uint8)).save(tmp_path / "image.png")
     resized = read_image(tmp_path / "image.png", 4)
     assert resized.shape == (4, 4, 3)

@@ -81,7 +81,7 @@ def test_binary_labels_use_the_positive_classes_of_the_source(data):
     assert test.tolist() == [False, True, False]
 
 
-def test_binary_labels_prefer_the_asked_classes(data):
+def test_binary_labels_prefer_the_given_classes(data):
     train, _ = binary_labels(data, ("cat", "eel"))
     assert train.tolist() == [True, False, True, True, False, True]
 
@@ -122,7 +122,7 @@ def test_fingerprint_does_not_depend_on_the_name_of_a_file(data):
         {"scale": 2.0},
     ],
 )
-def test_fingerprint_changes_with_everything_that_a_draw_depends_on(data, change):
+def test_fingerprint_changes_with_everything_that_sampling_depends_on(data, change):
     assert dataclasses.replace(data, **change).fingerprint() != data.fingerprint()
 
 

@@ -20,9 +20,7 @@ from ntmp_cli.evaluation.calibration import (
     COLDEST,
     HOTTEST,
     brier,
-    brier_multiclass,
-    brier_parts,
-    brier_parts_multiclass,
+    brier_decomposition,
     calibration_error,
     equal_mass_calibration_error,
     equal_width_bins,
@@ -55,7 +53,7 @@ def test_calibration_error_is_the_gap_of_each_bin(forecasts: list[tuple[bool, fl
 def test_equal_mass_error_is_that_of_whole_copies_in_equal_bins(forecasts: list[tuple[bool, float, int]]) -> None:
     """Fifteen copies of n instances, ties mixed evenly, cut into fifteen bins of n."""
     labels, p, _ = arrays(forecasts)
-    mixed = np.array([labels[p == own].mean() for own in p])
+    mixed = np.array([labels[p == value].mean() for value in p])
     order = np.argsort(p)
     excess = np.repeat((mixed - p)[order], BINS).reshape(BINS, len(p))
     expected = np.abs(excess.sum(axis=1)).sum() / (BINS * len(p))
@@ -68,8 +66,8 @@ def test_a_weight_counts_as_so_many_instances(forecasts: list[tuple[bool, float,
     many = np.repeat(np.arange(len(p)), weights.astype(int))
     for measure in (calibration_error, equal_mass_calibration_error, brier):
         assert measure(labels, p, weights) == pytest.approx(measure(labels[many], p[many]), abs=1e-12)
-    parts = zip(brier_parts(labels, p, weights), brier_parts(labels[many], p[many]), strict=True)
-    assert all(one == pytest.approx(other, abs=1e-12) for one, other in parts)
+    terms = zip(brier_decomposition(labels, p, weights), brier_decomposition(labels[many], p[many]), strict=True)
+    assert all(weighted == pytest.approx(repeated, abs=1e-12) for weighted, repeated in terms)
 
 
 def test_probabilities_of_0_and_1_land_in_the_end_bins() -> None:
@@ -92,23 +90,21 @@ def test_brier_and_nll_agree_with_scikit_learn(forecasts: list[tuple[bool, float
     labels, p, weights = arrays(forecasts)
     expected = brier_score_loss(labels, p, sample_weight=weights, pos_label=True)
     assert brier(labels, p, weights) == pytest.approx(expected, abs=1e-12)
-    two = np.stack([1 - p, p], axis=1)
-    assert brier_multiclass(labels.astype(int), two) == pytest.approx(2 * brier(labels, p), abs=1e-12)
     inside = np.clip(p, 0.001, 0.999)
     expected = log_loss(labels, inside, sample_weight=weights, labels=[False, True])
     assert label_nll(labels, logit(inside), weights) == pytest.approx(expected, rel=1e-9)
 
 
 @given(FORECASTS)
-def test_the_parts_of_brier_add_up(forecasts: list[tuple[bool, float, int]]) -> None:
+def test_the_terms_of_the_brier_decomposition_add_up(forecasts: list[tuple[bool, float, int]]) -> None:
     labels, p, _ = arrays(forecasts)
-    reliability, resolution, uncertainty, within = brier_parts(labels, p)
+    reliability, resolution, uncertainty, within = brier_decomposition(labels, p)
     assert reliability - resolution + uncertainty + within == pytest.approx(brier(labels, p), abs=1e-12)
     assert min(reliability, resolution) >= 0
     assert 0 <= uncertainty <= 0.25
-    # Murphy's three parts are all there is when a bin holds one forecast.
+    # Murphy's three terms suffice when a bin holds one forecast.
     centres = (np.minimum((p * BINS).astype(int), BINS - 1) + 0.5) / BINS
-    assert brier_parts(labels, centres).within == pytest.approx(0, abs=1e-12)
+    assert brier_decomposition(labels, centres).within == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("label", [False, True])
@@ -117,18 +113,7 @@ def test_labels_of_one_class_have_no_uncertainty(label: bool) -> None:
     for instances in range(1, 200):
         labels, p = np.full(instances, label), np.linspace(0, 1, instances)
         for weights in (None, np.linspace(0.1, 0.7, instances)):
-            assert brier_parts(labels, p, weights).uncertainty == 0
-
-
-def test_multiclass_brier_and_its_parts() -> None:
-    rng = np.random.default_rng(0)
-    p = rng.dirichlet(np.ones(4), 200)
-    classes = rng.integers(0, 4, 200)
-    expected = np.mean([sum((p[i, k] - (classes[i] == k)) ** 2 for k in range(4)) for i in range(200)])
-    assert brier_multiclass(classes, p) == pytest.approx(expected)
-    parts = brier_parts_multiclass(classes, p)
-    total = parts.reliability - parts.resolution + parts.uncertainty + parts.within
-    assert total == pytest.approx(expected)
+            assert brier_decomposition(labels, p, weights).uncertainty == 0
 
 
 def test_an_impossible_label_has_no_likelihood_and_a_certain_one_costs_nothing() -> None:
@@ -144,13 +129,13 @@ SCORED = st.lists(st.tuples(st.booleans(), st.floats(-30, 30)), min_size=1, max_
 @given(SCORED)
 def test_temperature_is_never_worse_than_none_and_no_other_is_better(pairs: list[tuple[bool, float]]) -> None:
     labels, z = (np.array(column) for column in zip(*pairs, strict=True))
-    found = temperature_by_labels(z.astype(float), labels)
-    assert found.nll <= found.nll_at_one
-    assert found.nll_at_one == pytest.approx(label_nll(labels, z))
-    if found.fit == "fitted":
-        assert found.nll == pytest.approx(label_nll(labels, z / found.value))
+    temperature = temperature_by_labels(z.astype(float), labels)
+    assert temperature.nll <= temperature.nll_at_one
+    assert temperature.nll_at_one == pytest.approx(label_nll(labels, z))
+    if temperature.fit == "fitted":
+        assert temperature.nll == pytest.approx(label_nll(labels, z / temperature.value))
         grid = [label_nll(labels, z / t) for t in np.geomspace(COLDEST, HOTTEST, 60)]
-        assert found.nll <= min(grid) + 1e-9
+        assert temperature.nll <= min(grid) + 1e-9
 
 
 def test_temperature_is_logistic_regression_without_an_intercept() -> None:
@@ -179,9 +164,9 @@ def test_a_known_temperature_is_found_again(true: float) -> None:
     ],
 )
 def test_what_cannot_be_fitted_is_named(labels: list[bool], scores: list[float], fit: str, value: float) -> None:
-    found = temperature_by_labels(np.array(scores), np.array(labels))
-    assert found.fit == fit
-    assert found.value == pytest.approx(value, nan_ok=True)
+    temperature = temperature_by_labels(np.array(scores), np.array(labels))
+    assert temperature.fit == fit
+    assert temperature.value == pytest.approx(value, nan_ok=True)
 
 
 # The likelihood of counts --------------------------------------------------------------------------
@@ -210,9 +195,9 @@ def test_counts_find_the_temperature_of_scores_at_another_prior(prior: float, tr
     z = logit(prior) + 2 * x
     sizes, counts = np.full(tuples, n), np.ones(tuples, dtype=np.int64)
     shift = logit(prior) - logit(1 / 3)
-    found = temperature_by_counts((true * z).ravel(), sizes, counts, shift)
-    assert found.fit == "fitted"
-    assert found.value == pytest.approx(true, rel=0.05)
+    temperature = temperature_by_counts((true * z).ravel(), sizes, counts, shift)
+    assert temperature.fit == "fitted"
+    assert temperature.value == pytest.approx(true, rel=0.05)
     # Labels at the prior of deployment say the same: one temperature, whatever it is fitted to.
     labels = rng.random(20_000) < prior
     at_prior = logit(prior) + 2 * rng.normal(np.where(labels, 1.0, -1.0), 1.0)
@@ -226,21 +211,21 @@ def test_temperature_by_counts_is_no_worse_than_any_on_a_grid(
 ) -> None:
     z = np.array(data.draw(st.lists(st.floats(-10, 10), min_size=3 * len(counts), max_size=3 * len(counts))))
     sizes, m = np.full(len(counts), 3), np.array(counts)
-    found = temperature_by_counts(z, sizes, m, shift, noise)
-    assert found.nll <= found.nll_at_one
+    temperature = temperature_by_counts(z, sizes, m, shift, noise)
+    assert temperature.nll <= temperature.nll_at_one
     observed = CountObservations(sizes, m, count_noise(noise))
-    if found.fit == "fitted":
-        assert found.nll == pytest.approx(float(mean_nll(z / found.value - shift, observed)))
+    if temperature.fit == "fitted":
+        assert temperature.nll == pytest.approx(float(mean_nll(z / temperature.value - shift, observed)))
         # A floor between two valleys of a coarse grid may be missed; not the valley that the coarse grid saw.
         coarse = mean_nll(np.geomspace(0.01, 100, 13)[:, None] * z - shift, observed)
-        assert found.nll <= coarse.min() + 1e-9
+        assert temperature.nll <= coarse.min() + 1e-9
 
 
 def test_temperature_by_counts_is_a_minimum() -> None:
     rng = np.random.default_rng(7)
     z = rng.normal(0, 3, 600)
     sizes, counts = np.full(200, 3), rng.binomial(1, 0.7, 200)
-    found = temperature_by_counts(z + np.tile([3.0, -3.0, -3.0], 200), sizes, counts, 0.3)
+    temperature = temperature_by_counts(z + np.tile([3.0, -3.0, -3.0], 200), sizes, counts, 0.3)
     observed = CountObservations(sizes, counts)
     best = minimize_scalar(
         lambda t: float(mean_nll((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3, observed)),
@@ -248,16 +233,16 @@ def test_temperature_by_counts_is_a_minimum() -> None:
         method="bounded",
         options={"xatol": 1e-9},
     )
-    assert found.value == pytest.approx(best.x, rel=1e-3)
-    assert found.nll == pytest.approx(best.fun, abs=1e-9)
+    assert temperature.value == pytest.approx(best.x, rel=1e-3)
+    assert temperature.nll == pytest.approx(best.fun, abs=1e-9)
 
 
 def test_counts_that_determine_no_temperature_are_named() -> None:
     sizes, counts = np.array([3, 3]), np.array([1, 2])
     right = np.array([4.0, -3.0, -2.0, 1.0, 2.0, -5.0])
     assert temperature_by_counts(right, sizes, counts, 0.1)[:2] == (1.0, "undetermined")
-    one = np.ones(2, dtype=np.int64)
-    assert temperature_by_counts(np.array([3.0, -2.0]), one, np.array([0, 1]), 0.1)[:2] == (HOTTEST, "uninformative")
+    ones = np.ones(2, dtype=np.int64)
+    assert temperature_by_counts(np.array([3.0, -2.0]), ones, np.array([0, 1]), 0.1)[:2] == (HOTTEST, "uninformative")
     assert temperature_by_counts(np.zeros(6), sizes, counts, 0.1)[:2] == (1.0, "undetermined")
     assert temperature_by_counts(np.array([math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0]), sizes, counts, 0.1).nll >= 0
     nothing = np.zeros(0, dtype=np.int64)
@@ -265,13 +250,13 @@ def test_counts_that_determine_no_temperature_are_named() -> None:
 
 
 def test_the_likelihoods_beside_a_temperature_that_is_not_fitted_are_those_at_it_and_at_one() -> None:
-    one = np.ones(2, dtype=np.int64)
+    ones = np.ones(2, dtype=np.int64)
     for scores, sizes, counts in (
-        (np.array([3.0, -2.0]), one, np.array([0, 1])),
+        (np.array([3.0, -2.0]), ones, np.array([0, 1])),
         (np.array([4.0, -3.0, -2.0, 1.0, 2.0, -5.0]), np.array([3, 3]), np.array([1, 2])),
     ):
-        found = temperature_by_counts(scores, sizes, counts, 0.1)
-        assert found.fit in ("uninformative", "undetermined")
+        temperature = temperature_by_counts(scores, sizes, counts, 0.1)
+        assert temperature.fit in ("uninformative", "undetermined")
         observed = CountObservations(sizes, counts)
-        assert found.nll == pytest.approx(float(mean_nll(scores / found.value - 0.1, observed)), rel=1e-12)
-        assert found.nll_at_one == pytest.approx(float(mean_nll(scores - 0.1, observed)), rel=1e-12)
+        assert temperature.nll == pytest.approx(float(mean_nll(scores / temperature.value - 0.1, observed)), rel=1e-12)
+        assert temperature.nll_at_one == pytest.approx(float(mean_nll(scores - 0.1, observed)), rel=1e-12)

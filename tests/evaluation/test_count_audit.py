@@ -30,21 +30,21 @@ def simulated(design, tuples=4000, n=4, noise=0.08, separation=3.5, seed=0):
 DESIGNS = {
     "any count": lambda rng, tuples, n: rng.integers(0, n + 1, tuples),
     "one positive each": lambda rng, tuples, n: np.ones(tuples, int),
-    "drawn at random": lambda rng, tuples, n: rng.binomial(n, 0.3, tuples),
+    "sampled at random": lambda rng, tuples, n: rng.binomial(n, 0.3, tuples),
 }
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_noise_rate_is_found_whatever_the_design(design):
     z, sizes, recorded, true, rate = simulated(DESIGNS[design])
-    found = audit_counts(z, sizes, recorded, rate)
+    audit = audit_counts(z, sizes, recorded, rate)
     share = (recorded != true).mean()
-    assert found.noise_ci[0] < share < found.noise_ci[1]
+    assert audit.noise_ci[0] < share < audit.noise_ci[1]
     # Over the seeds 0 to 9 and all designs at most 0.0071 away, and intervals of at most 0.0231.
-    assert abs(found.noise - share) < 0.01
+    assert abs(audit.noise - share) < 0.01
     # The interval is hardly narrower than if it were known which counts are wrong.
     known = 2 * norm.ppf(0.975) * np.sqrt(share * (1 - share) / len(true))
-    assert 0.95 * known < found.noise_ci[1] - found.noise_ci[0] < 0.026
+    assert 0.95 * known < audit.noise_ci[1] - audit.noise_ci[0] < 0.026
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -78,10 +78,10 @@ def profile_likelihood(z, n, recorded, rate, noise):
 def test_the_noise_rate_is_the_likeliest_and_its_limits_lose_what_chi_squared_allows(design, confidence):
     """So few tuples that the pseudo-tuples matter."""
     z, sizes, recorded, _, rate = simulated(DESIGNS[design], tuples=150, n=3, noise=0.15)
-    found = audit_counts(z, sizes, recorded, rate, confidence)
+    audit = audit_counts(z, sizes, recorded, rate, confidence)
     best, below, above, *limits = (
         profile_likelihood(z, 3, recorded, rate, noise)
-        for noise in (found.noise, 0.97 * found.noise, 1.03 * found.noise, *found.noise_ci)
+        for noise in (audit.noise, 0.97 * audit.noise, 1.03 * audit.noise, *audit.noise_ci)
     )
     assert best > max(below, above)
     assert [2 * (best - limit) for limit in limits] == pytest.approx([chi2.ppf(confidence, 1)] * 2, abs=0.01)
@@ -90,39 +90,39 @@ def test_the_noise_rate_is_the_likeliest_and_its_limits_lose_what_chi_squared_al
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_probability_of_an_error_is_calibrated_and_finds_errors(design):
     z, sizes, recorded, true, rate = simulated(DESIGNS[design])
-    found = audit_counts(z, sizes, recorded, rate)
+    audit = audit_counts(z, sizes, recorded, rate)
     wrong = recorded != true
     edges = np.array([0, 0.1, 0.5, 0.9, 1.01])
     for low, high in itertools.pairwise(edges):
-        inside = (found.wrong >= low) & (found.wrong < high)
+        inside = (audit.wrong >= low) & (audit.wrong < high)
         if inside.sum() > 30:
             error = np.sqrt(wrong[inside].mean() * (1 - wrong[inside].mean()) / inside.sum()) + 0.01
-            assert abs(wrong[inside].mean() - found.wrong[inside].mean()) < 4 * error
-    flagged = found.wrong > 0.5
+            assert abs(wrong[inside].mean() - audit.wrong[inside].mean()) < 4 * error
+    flagged = audit.wrong > 0.5
     assert wrong[flagged].mean() > 0.8
     assert flagged[wrong].mean() > 0.6
-    assert (found.likeliest == true).mean() > 0.95
+    assert (audit.likeliest == true).mean() > 0.95
 
 
 def test_without_noise_the_rate_is_nearly_nothing_and_p_values_are_valid():
-    z, sizes, recorded, _, rate = simulated(DESIGNS["drawn at random"], noise=0.0)
-    found = audit_counts(z, sizes, recorded, rate)
-    assert found.noise_ci[0] == 0.0
-    assert found.noise < 0.01
+    z, sizes, recorded, _, rate = simulated(DESIGNS["sampled at random"], noise=0.0)
+    audit = audit_counts(z, sizes, recorded, rate)
+    assert audit.noise_ci[0] == 0.0
+    assert audit.noise < 0.01
     for level in (0.01, 0.05, 0.2):  # of a discrete law: at most the level, but for chance
-        assert (found.p_values <= level).mean() < level + 4 * np.sqrt(level / len(sizes))
+        assert (audit.p_values <= level).mean() < level + 4 * np.sqrt(level / len(sizes))
 
 
-def test_tuples_of_several_lengths_are_judged_together():
-    parts = [simulated(DESIGNS["drawn at random"], 1500, n, seed=n) for n in (2, 5)]
-    z, sizes, recorded, true = (np.concatenate([part[k] for part in parts]) for k in range(4))
-    found = audit_counts(z, sizes, recorded, 0.3)
-    assert set(found.true_shares) == {2, 5}
-    assert found.noise_ci[0] < (recorded != true).mean() < found.noise_ci[1]
+def test_tuples_of_several_lengths_are_audited_in_one_fit():
+    by_length = [simulated(DESIGNS["sampled at random"], 1500, n, seed=n) for n in (2, 5)]
+    z, sizes, recorded, true = (np.concatenate([tuples[k] for tuples in by_length]) for k in range(4))
+    audit = audit_counts(z, sizes, recorded, 0.3)
+    assert set(audit.true_shares) == {2, 5}
+    assert audit.noise_ci[0] < (recorded != true).mean() < audit.noise_ci[1]
 
 
 def test_scores_without_end_give_no_nan():
     z = np.array([800.0, -800.0, 800.0, 800.0, -800.0, -800.0])
-    found = audit_counts(z, np.full(3, 2), np.array([1, 1, 0]), 0.4)
-    for values in (found.wrong, found.p_values, found.expected):
+    audit = audit_counts(z, np.full(3, 2), np.array([1, 1, 0]), 0.4)
+    for values in (audit.wrong, audit.p_values, audit.expected):
         assert np.isfinite(values).all()

@@ -42,8 +42,8 @@ def ranked(data: Scored) -> Any:
     return np.clip(data.scores, -10, 10)
 
 
-def close(ours: float, theirs: float) -> bool:
-    return math.isclose(ours, theirs, rel_tol=1e-12, abs_tol=1e-12)
+def close(value: float, expected: float) -> bool:
+    return math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-12)
 
 
 @given(PAIRS)
@@ -70,8 +70,8 @@ def test_threshold_metrics_agree_with_scikit_learn(pairs: list[tuple[bool, float
     y, called = data.labels, data.scores > 0
     got = evaluate_metrics(data, ["accuracy", "tpr", "fpr", "precision", "f1", "macro_f1"])
 
-    def expect(name: str, defined: bool | np.bool_, theirs: float) -> None:
-        assert close(got[name], theirs) if defined else math.isnan(got[name])
+    def expect(name: str, defined: bool | np.bool_, expected: float) -> None:
+        assert close(got[name], expected) if defined else math.isnan(got[name])
 
     expect("accuracy", True, sk.accuracy_score(y, called))
     expect("tpr", y.any(), sk.recall_score(y, called, zero_division=0))
@@ -154,7 +154,7 @@ def test_a_single_class_leaves_metrics_undefined(label: bool, score: float, unde
 def test_metrics_share_one_sort_and_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
     data = scored([(True, 1.0), (False, 2.0)])
     evaluate_metrics(data, metrics.names())
-    assert data.ranking is data.ranking
+    assert data.threshold_counts is data.threshold_counts
     assert data.confusion is data.confusion
     monkeypatch.setattr(np, "argsort", lambda *_, **__: pytest.fail("sorted again"))
     evaluate_metrics(data, metrics.names())
@@ -193,14 +193,14 @@ def test_calibration_metrics_are_those_of_the_scaled_and_weighted_probabilities(
     plain = scored(pairs)
     data = Scored(plain.labels, plain.scores, prior, Temperatures(temperature, math.nan))
     positives = int(data.labels.sum())
-    both = 0 < positives < len(pairs)
+    both_classes = 0 < positives < len(pairs)
     weights = np.where(data.labels, prior / max(positives, 1), (1 - prior) / max(len(pairs) - positives, 1))
     for suffix, scale in (("", 1.0), ("_scaled_labels", temperature)):
         p = expit(data.scores / scale)
-        for name, own in (("brier", None), ("brier_at_prior", weights)):
+        for name, sample_weight in (("brier", None), ("brier_at_prior", weights)):
             got = metrics.get(name + suffix)(data)
-            if own is None or both:
-                assert close(got, sk.brier_score_loss(data.labels, p, sample_weight=own, pos_label=True))
+            if sample_weight is None or both_classes:
+                assert close(got, sk.brier_score_loss(data.labels, p, sample_weight=sample_weight, pos_label=True))
             else:
                 assert math.isnan(got)
         sure_and_wrong = np.isinf(data.scores) & (data.labels != (data.scores > 0))
@@ -260,7 +260,7 @@ def test_accuracy_curve_is_the_accuracy_of_each_epoch(labels: list[bool], epochs
     scores = data.draw(st.lists(row, min_size=epochs, max_size=epochs))
     curve = accuracy_curve(np.array(labels), np.array(scores).reshape(epochs, len(labels)))
     assert curve.shape == (epochs,)
-    expected = [value("accuracy", list(zip(labels, own, strict=True))) for own in scores]
+    expected = [value("accuracy", list(zip(labels, epoch, strict=True))) for epoch in scores]
     assert np.allclose(curve, expected, rtol=0, atol=1e-15)
 
 

@@ -17,20 +17,20 @@ from ntmp_cli.evaluation.resampling import bca_interval, intervals_by_size, perc
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_resample_is_there_with_its_probability(size: int) -> None:
-    drawn = Counter(
+    frequencies = Counter(
         tuple(np.bincount(indices, minlength=size)) for indices in itertools.product(range(size), repeat=size)
     )
     counts, probabilities = resamples(size)
-    found = {tuple(row.astype(int)): p for row, p in zip(counts, probabilities, strict=True)}
-    assert found == pytest.approx({row: times / size**size for row, times in drawn.items()})
-    assert len(found) == len(counts)
+    probability_of = {tuple(row.astype(int)): p for row, p in zip(counts, probabilities, strict=True)}
+    assert probability_of == pytest.approx({row: times / size**size for row, times in frequencies.items()})
+    assert len(probability_of) == len(counts)
 
 
-def test_beyond_the_number_of_draws_resamples_are_drawn_from_the_generator() -> None:
-    first, again, other = (resamples(12, 500, np.random.default_rng(seed)).counts for seed in (0, 0, 1))
+def test_beyond_n_resamples_they_come_from_the_generator() -> None:
+    first, same_seed, other_seed = (resamples(12, 500, np.random.default_rng(seed)).counts for seed in (0, 0, 1))
     assert first.shape == (500, 12)
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert np.array_equal(first, same_seed)
+    assert not np.array_equal(first, other_seed)
     assert (first.sum(axis=1) == 12).all()
     assert np.array_equal(resamples(12).counts, resamples(12).counts)
 
@@ -41,12 +41,12 @@ def scipys(values: Any, method: str, seed: int = 0) -> Any:
         return stats.bootstrap((values,), np.mean, n_resamples=10_000, method=method, rng=np.random.default_rng(seed))
 
 
-def within_monte_carlo(found: float, result: Any, tail: float) -> bool:
+def within_monte_carlo(limit: float, result: Any, tail: float) -> bool:
     """Between the quantiles of scipy's own resamples that are four standard errors to either side of the tail."""
     error = 4 * np.sqrt(max(tail * (1 - tail), 1e-4) / 10_000)
     spread = result.bootstrap_distribution
     low, high = np.quantile(spread, [max(tail - error, 0), min(tail + error, 1)], method="nearest")
-    return bool(low - 1e-12 <= found <= high + 1e-12)
+    return bool(low - 1e-12 <= limit <= high + 1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8, 20])
@@ -123,21 +123,21 @@ def test_one_value_has_no_interval() -> None:
 @pytest.mark.parametrize("size", [5, 12])
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     values = np.random.default_rng(0).normal(size=(40, size))
-    whole = [percentile_interval(values), bca_interval(values)]
+    in_one_block = [percentile_interval(values), bca_interval(values)]
     monkeypatch.setattr(resampling, "_BLOCK", 3 * len(resamples(size).counts))
-    for one, other in zip(whole, [percentile_interval(values), bca_interval(values)], strict=True):
-        assert np.allclose(one, other, rtol=0, atol=1e-12)
+    for expected, in_blocks in zip(in_one_block, [percentile_interval(values), bca_interval(values)], strict=True):
+        assert np.allclose(expected, in_blocks, rtol=0, atol=1e-12)
 
 
 def test_samples_of_all_sizes_come_back_in_their_order() -> None:
     samples = [[0.1, 0.5, 0.3], [0.2], [0.4, 0.8], [0.5, 0.1, 0.9]]
-    found = intervals_by_size(samples)
-    for sample, limits in zip(samples, found, strict=True):
+    limits_of_samples = intervals_by_size(samples)
+    for sample, limits in zip(samples, limits_of_samples, strict=True):
         if len(sample) > 1:
             assert (limits.low, limits.high) == tuple(float(x[0]) for x in percentile_interval(np.array([sample])))
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
     values = np.random.default_rng(1).normal(0.0, 1.0, size=(2000, 40))
-    low, high = percentile_interval(values, rng=np.random.default_rng(0), draws=2000)
+    low, high = percentile_interval(values, rng=np.random.default_rng(0), n_resamples=2000)
     assert 0.92 < np.mean((low < 0) & (high > 0)) < 0.96

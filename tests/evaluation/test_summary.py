@@ -53,10 +53,10 @@ def test_summary_agrees_with_numpy(rows: list[Row]) -> None:
     assert sum(group["seeds"] for group in summary) == len(rows)
     for group in summary:
         keys = ("method", "variant", "metric")
-        own = [r for r in rows if all(r[key] == group[key] for key in keys)]  # type: ignore[literal-required]
-        defined = np.array([r["value"] for r in own if r["value"] is not None and not math.isnan(r["value"])])
-        assert group["seeds"] == len(own)
-        assert group["undefined"] == len(own) - len(defined)
+        members = [r for r in rows if all(r[key] == group[key] for key in keys)]  # type: ignore[literal-required]
+        defined = np.array([r["value"] for r in members if r["value"] is not None and not math.isnan(r["value"])])
+        assert group["seeds"] == len(members)
+        assert group["undefined"] == len(members) - len(defined)
         if not len(defined):
             assert group["mean"] is group["std"] is group["min"] is group["max"] is None
             continue
@@ -155,8 +155,8 @@ def test_the_interval_covers_what_it_says_where_the_bootstrap_does_not() -> None
     values = np.random.default_rng(0).normal(0.5, 0.01, (4000, 3))
     rows = [
         row(dataset=f"{study}", seed=seed, value=float(value))
-        for study, own in enumerate(values)
-        for seed, value in enumerate(own)
+        for study, values_of_study in enumerate(values)
+        for seed, value in enumerate(values_of_study)
     ]
     groups = summarise(rows)
     limits = [t_interval(group) or (1.0, 0.0) for group in groups]

@@ -7,13 +7,13 @@ from math import log
 from scipy.stats import norm
 
 from ntmp_cli.artifacts import Artifact
-from ntmp_cli.artifacts.oracle import read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.artifacts.scores import read_scores
 
 
 def accuracy(run: Artifact, prior: float) -> float:
     """Of a run, on a population with this prior."""
-    (scores,), labels = read_scores(run, "test"), read_test_labels(run)
+    scores, labels = read_scores(run)["test"], read_labels(run)
     correct = (scores > 0) == labels
     return float(prior * correct[labels].mean() + (1 - prior) * correct[~labels].mean())
 

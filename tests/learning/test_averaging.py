@@ -30,11 +30,11 @@ def test_the_average_equals_a_plain_loop_over_updates() -> None:
         for key, value in model.state_dict().items():
             now = value.double().numpy()
             expected[key] = decay * expected[key] + (1 - decay) * now if value.is_floating_point() else now
-    found = average.model.state_dict()
+    state = average.model.state_dict()
     # BatchNorm statistics are averaged, its counter is copied.
-    assert int(found["network.2.num_batches_tracked"]) == 120
+    assert int(state["network.2.num_batches_tracked"]) == 120
     for key, value in expected.items():
-        assert np.allclose(found[key].double().numpy(), value, atol=1e-4), key
+        assert np.allclose(state[key].double().numpy(), value, atol=1e-4), key
 
 
 def test_the_averaged_model_is_apart_from_the_trained_one() -> None:
@@ -69,8 +69,8 @@ def test_averaging_goes_on_where_it_was_interrupted() -> None:
             resumed.updates = updates
         whole.update()
         resumed.update()
-    found, expected = resumed.model.state_dict(), whole.model.state_dict()
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    state, expected = resumed.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(state[key], expected[key]) for key in expected)
     assert resumed.updates == 6
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ntmp_cli.learning import batches as batches_module
-from ntmp_cli.learning.batches import Batch, TrainingData, TupleChunk, UnlabeledChunk, Window, load_window
+from ntmp_cli.learning.batches import Batch, MemoryWindow, TrainingData, TupleChunk, UnlabeledChunk, load_window
 
 INSTANCE_BYTES = 8
 
 
 @dataclass
 class Store:
-    """Data whose instances are their own names, cut into chunks, and a record of what is loaded.
+    """Data whose instances are their names, cut into chunks, and a record of what is loaded.
 
     Instance (i,) of tuple t is named in order; unlabeled instances are named after all of them.
     """
@@ -72,9 +72,9 @@ class Store:
 
 def epoch(data: TrainingData, number: int = 1, skip: int = 0) -> list[Batch]:
     steps, batches = data.epoch(number, skip)
-    found = list(batches)
-    assert len(found) == steps - skip
-    return found
+    epoch_batches = list(batches)
+    assert len(epoch_batches) == steps - skip
+    return epoch_batches
 
 
 def names(batch: Batch) -> list[int]:
@@ -245,10 +245,10 @@ def test_there_are_never_more_windows_than_chunks() -> None:
 
 
 def test_a_window_is_let_go_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors: list[weakref.ref[Window]] = []
+    tensors: list[weakref.ref[MemoryWindow]] = []
     alive_at_load = []
 
-    def tracked(*chunks: Any) -> Window:
+    def tracked(*chunks: Any) -> MemoryWindow:
         alive_at_load.append(sum(ref() is not None for ref in tensors))
         window = load_window(*chunks)
         tensors.append(weakref.ref(window))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ntmp_cli.errors import ArtifactError, NtmpError, UsageError
 from ntmp_cli.learning.clip import ClipModel, clip_architecture, load_clip
-from ntmp_cli.learning.encoders import build_encoder
+from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
 from ntmp_cli.vision import torchvision_module
 
 torchvision_module()  # before open_clip, which imports torchvision
@@ -105,13 +105,13 @@ def test_images_are_resized_as_open_clip_does(clip: ClipModel) -> None:
     x = ((0.3 + 0.4 * images((3, 48, 48))) * 255).round() / 255
     preprocess = open_clip.image_transform(32, is_train=False)
     expected = torch.stack([preprocess(transforms.functional.to_pil_image(image)) for image in x])
-    found = normalised(clip.image_encoder._resize(x))
-    assert float((found - expected).abs().max()) < 1.01 / 255 / min(STD)
+    resized = normalised(clip.image_encoder._resize(x))
+    assert float((resized - expected).abs().max()) < 1.01 / 255 / min(STD)
 
 
 def test_the_image_encoder_stays_frozen(clip: ClipModel) -> None:
     clip.image_encoder.train()
-    assert not any(part.training for part in clip.image_encoder.modules())
+    assert not any(module.training for module in clip.image_encoder.modules())
     assert not any(parameter.requires_grad for parameter in clip.model.parameters())
 
 
@@ -175,7 +175,7 @@ def test_the_context_length_is_that_of_the_description(clip: ClipModel) -> None:
 
 
 def test_the_clip_encoder_is_the_image_side(clip: ClipModel, tiny: str) -> None:
-    encoder = build_encoder("clip", (1, 28, 28), seed=3, weights="random", clip_model=tiny)
+    encoder = build_encoder("clip", EncoderRequest((1, 28, 28), seed=3, weights="random", clip_model=tiny))
     x = images((1, 28, 28))
     assert encoder.dim == 12
     assert torch.equal(encoder(x), clip.image_encoder(x))
@@ -185,7 +185,7 @@ def test_a_clip_encoder_is_restored_without_weights_and_without_a_warning(
     clip: ClipModel, tiny: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="ntmp_cli"):
-        restored = build_encoder("clip", (3, 32, 32), seed=0, clip_model=tiny, dim=12)
+        restored = build_encoder("clip", EncoderRequest((3, 32, 32), seed=0, clip_model=tiny, dim=12))
     restored.load_state_dict(clip.image_encoder.state_dict())
     x = images((3, 32, 32))
     assert torch.equal(restored(x), clip.image_encoder(x))
@@ -196,9 +196,9 @@ def test_missing_weights_are_refused(tiny: str) -> None:
     error = refused(UsageError, "ViT-B-32", None)
     assert error.message == "CLIP model ViT-B-32 needs weights, and none were given"
     assert error.hint == (
-        "Pass --clip-weights FILE, or a tag of open_clip such as laion2b_s34b_b79k, which downloads them."
+        "Set `clip_weights` to a file, or to a tag of open_clip such as laion2b_s34b_b79k, which downloads them."
     )
-    assert refused(UsageError, tiny, None).hint == "Pass --clip-weights FILE."
+    assert refused(UsageError, tiny, None).hint == "Set `clip_weights` to a file."
 
 
 def test_weights_that_are_neither_file_nor_tag_are_refused(tiny: str) -> None:
@@ -211,7 +211,7 @@ def test_weights_that_are_neither_file_nor_tag_are_refused(tiny: str) -> None:
 def test_weights_for_another_activation_are_refused() -> None:
     error = refused(UsageError, "ViT-B-32", "openai")
     assert error.message == "CLIP weights 'openai' were trained with QuickGELU, which ViT-B-32 does not use"
-    assert error.hint == "Use --clip-model ViT-B-32-quickgelu."
+    assert error.hint == "Set `clip_model` to ViT-B-32-quickgelu."
 
 
 def test_weights_that_cannot_be_downloaded_are_one_message(
@@ -224,7 +224,7 @@ def test_weights_that_cannot_be_downloaded_are_one_message(
     monkeypatch.setattr(open_clip, "download_pretrained", unreachable)
     error = refused(ArtifactError, "ViT-B-32", "laion2b_s34b_b79k")
     assert error.message == "CLIP weights 'laion2b_s34b_b79k' for ViT-B-32 could not be downloaded: no route"
-    assert error.hint == "Download them where there is a network, and pass them with --clip-weights FILE."
+    assert error.hint == "Download them where there is a network, and set `clip_weights` to the file."
     shown = capfd.readouterr()
     assert (shown.out, "attempt" in shown.err) == ("", False)
 

@@ -84,13 +84,13 @@ def test_ragged_tuples_equal_each_tuple_alone(shapes: list[tuple[int, int]], see
     sizes = torch.tensor([n for n, _ in shapes])
     recorded = torch.tensor([min(m, n) for n, m in shapes])
     z = torch.from_numpy(np.random.default_rng(seed).normal(0, 4, int(sizes.sum())))
-    together = count_log_prob(z, sizes, recorded)
+    log_prob = count_log_prob(z, sizes, recorded)
     posterior = count_posterior(z, sizes, recorded)
     start = 0
     for t, n in enumerate(sizes.tolist()):
-        alone, own = enumerate_counts(z[start : start + n], int(recorded[t]))
-        assert float(together[t]) == pytest.approx(alone, abs=1e-10)
-        torch.testing.assert_close(posterior[start : start + n], own, atol=1e-10, rtol=0)
+        expected, members = enumerate_counts(z[start : start + n], int(recorded[t]))
+        assert float(log_prob[t]) == pytest.approx(expected, abs=1e-10)
+        torch.testing.assert_close(posterior[start : start + n], members, atol=1e-10, rtol=0)
         start += n
     # Given the count, the expected number of positives is the count.
     owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)

@@ -77,7 +77,7 @@ def unlabeled_of(truth: World, rows: int, prior: float, rng: np.random.Generator
     return truth.instances(rng.random(rows) < prior, rng)
 
 
-# --- the truth is found -------------------------------------------------------------------------
+# --- the truth is recovered -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prior", [0.2, 0.5, 0.8])
@@ -85,20 +85,20 @@ def test_the_true_discriminant_is_found_from_mixed_strata(prior):
     rng = np.random.default_rng(1)
     truth = world()
     tuples = truth.tuples(*mixed_strata(rng), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 10000, prior, rng)), prior)
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 10000, prior, rng)), prior)
     weight, bias = truth.truth(prior)
-    assert truth.cosine(found.weight) > 0.998
-    assert found.weight @ truth.delta == pytest.approx(weight @ truth.delta, rel=0.06)
-    assert found.separation == pytest.approx(2.5, rel=0.04)
+    assert truth.cosine(fitted.weight) > 0.998
+    assert fitted.weight @ truth.delta == pytest.approx(weight @ truth.delta, rel=0.06)
+    assert fitted.separation == pytest.approx(2.5, rel=0.04)
     # Midway between the classes the true log-odds are those of the prior.
     middle = truth.minus + truth.delta / 2
-    assert middle @ found.weight + found.bias == pytest.approx(logit(prior), abs=0.15)
-    assert found.oriented_by == "first order"
-    assert found.first_order_z > 20
-    assert found.prior_estimate == pytest.approx(prior, abs=0.02)
+    assert middle @ fitted.weight + fitted.bias == pytest.approx(logit(prior), abs=0.15)
+    assert fitted.oriented_by == "first order"
+    assert fitted.first_order_z > 20
+    assert fitted.prior_estimate == pytest.approx(prior, abs=0.02)
     fresh = unlabeled_of(truth, 50000, prior, rng)
-    assert expit(found.scores(fresh)).mean() == pytest.approx(prior, abs=0.01)
-    assert expit(found.scores(fresh)) == pytest.approx(expit(fresh @ weight + bias), abs=0.12)
+    assert expit(fitted.scores(fresh)).mean() == pytest.approx(prior, abs=0.01)
+    assert expit(fitted.scores(fresh)) == pytest.approx(expit(fresh @ weight + bias), abs=0.12)
 
 
 def test_scores_are_not_overconfident_when_few_tuples_meet_many_features():
@@ -106,15 +106,15 @@ def test_scores_are_not_overconfident_when_few_tuples_meet_many_features():
     rng = np.random.default_rng(2)
     truth = world(k=60, separation=2)
     tuples = truth.tuples(np.full(700, 3), np.full(700, 1), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 700, 0.5, rng)), 0.5)
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 700, 0.5, rng)), 0.5)
     positive = rng.random(20000) < 0.5
-    z = found.scores(truth.instances(positive, rng))
+    z = fitted.scores(truth.instances(positive, rng))
     loss = [np.logaddexp(0, -scale * z * np.where(positive, 1, -1)).mean() for scale in (0.6, 1, 1.6)]
     assert loss[1] == min(loss)
 
 
 def test_many_small_strata_still_show_delta():
-    """Centring hundreds of strata by their own means takes much of what there is to find, unless it is made up for."""
+    """Centring hundreds of strata by their means takes much of the signal, unless it is corrected."""
     rng = np.random.default_rng(3)
     truth = world(k=3, separation=3)
     sizes = np.tile(np.arange(8, 48), 40)
@@ -132,11 +132,11 @@ def test_unlabeled_data_are_not_needed():
     rng = np.random.default_rng(4)
     truth = world()
     x, sizes, counts = truth.tuples(*mixed_strata(rng), rng)
-    found = fit(gathered((x, sizes, counts), x[:0]), 0.3)
-    assert truth.cosine(found.weight) > 0.995
-    assert found.prior_estimate is None
+    fitted = fit(gathered((x, sizes, counts), x[:0]), 0.3)
+    assert truth.cosine(fitted.weight) > 0.995
+    assert fitted.prior_estimate is None
     fresh = unlabeled_of(truth, 50000, 0.3, rng)
-    assert expit(found.scores(fresh)).mean() == pytest.approx(0.3, abs=0.01)
+    assert expit(fitted.scores(fresh)).mean() == pytest.approx(0.3, abs=0.01)
 
 
 # --- one order alone ----------------------------------------------------------------------------
@@ -146,11 +146,11 @@ def test_pure_tuples_teach_by_the_first_order_alone():
     rng = np.random.default_rng(5)
     truth = world()
     tuples = truth.tuples(np.full(4000, 4), np.repeat([0, 4], 2000), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 8000, 0.4, rng)), 0.4)
-    assert (found.second_order_weight, found.prior_estimate) == (0, None)
-    assert found.first_order_weight > 0
-    assert truth.cosine(found.weight) > 0.998
-    assert found.oriented_by == "first order"
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 8000, 0.4, rng)), 0.4)
+    assert (fitted.second_order_weight, fitted.prior_estimate) == (0, None)
+    assert fitted.first_order_weight > 0
+    assert truth.cosine(fitted.weight) > 0.998
+    assert fitted.oriented_by == "first order"
 
 
 @pytest.mark.parametrize("seed", [6, 7, 8])
@@ -158,14 +158,14 @@ def test_at_equal_rates_the_second_order_finds_delta_up_to_its_sign(seed):
     rng = np.random.default_rng(seed)
     truth = world(seed)
     tuples = truth.tuples(np.full(8000, 4), np.full(8000, 1), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 8000, 0.25, rng)), 0.25)
-    assert (found.first_order_weight, found.first_order_z) == (0, 0)
-    assert not found.oriented
-    assert abs(truth.cosine(found.weight)) > 0.99
-    # The likelihood of the counts knows the side, as n ≠ 2m (SPEC section 5), from whichever side it starts.
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 8000, 0.25, rng)), 0.25)
+    assert (fitted.first_order_weight, fitted.first_order_z) == (0, 0)
+    assert not fitted.oriented
+    assert abs(truth.cosine(fitted.weight)) > 0.99
+    # The likelihood of the counts decides the orientation, as n ≠ 2m, whichever sign it starts from.
     fresh = unlabeled_of(truth, 50000, 0.25, rng)
     weight, bias = truth.truth(0.25)
-    for side in (found, found.flipped()):
+    for side in (fitted, fitted.flipped()):
         z = side.scores(tuples[0]).astype(np.float32)
         decided = side.decided(mirrored=looks_mirrored(z, CountObservations(tuples[1], tuples[2])))
         assert decided.oriented_by == "likelihood"
@@ -177,14 +177,14 @@ def test_at_equal_rates_the_second_order_finds_delta_up_to_its_sign(seed):
 def test_flipping_twice_changes_nothing_and_once_the_side():
     rng = np.random.default_rng(9)
     truth = world()
-    found = fit(gathered(truth.tuples(*mixed_strata(rng, 300), rng), unlabeled_of(truth, 900, 0.3, rng)), 0.3)
-    once, twice = found.flipped(), found.flipped().flipped()
-    assert np.array_equal(twice.weight, found.weight)
-    assert twice.bias == pytest.approx(found.bias, rel=1e-12)
-    assert twice.prior_estimate == pytest.approx(found.prior_estimate)
-    assert np.array_equal(once.weight, -found.weight)
-    assert once.first_order_z == -found.first_order_z
-    assert once.prior_estimate == pytest.approx(2 * found.tuple_rate - found.prior_estimate)
+    fitted = fit(gathered(truth.tuples(*mixed_strata(rng, 300), rng), unlabeled_of(truth, 900, 0.3, rng)), 0.3)
+    once, twice = fitted.flipped(), fitted.flipped().flipped()
+    assert np.array_equal(twice.weight, fitted.weight)
+    assert twice.bias == pytest.approx(fitted.bias, rel=1e-12)
+    assert twice.prior_estimate == pytest.approx(fitted.prior_estimate)
+    assert np.array_equal(once.weight, -fitted.weight)
+    assert once.first_order_z == -fitted.first_order_z
+    assert once.prior_estimate == pytest.approx(2 * fitted.tuple_rate - fitted.prior_estimate)
 
 
 def test_exchanging_the_classes_in_the_data_negates_the_scores():
@@ -192,8 +192,8 @@ def test_exchanging_the_classes_in_the_data_negates_the_scores():
     rng = np.random.default_rng(10)
     truth = world()
     unlabeled = unlabeled_of(truth, 3000, 0.5, rng)
-    found = fit(gathered(truth.tuples(np.full(3000, 4), np.full(3000, 2), rng), unlabeled), 0.5)
-    assert found.flipped().scores(unlabeled) == pytest.approx(-found.scores(unlabeled), abs=1e-9)
+    fitted = fit(gathered(truth.tuples(np.full(3000, 4), np.full(3000, 2), rng), unlabeled), 0.5)
+    assert fitted.flipped().scores(unlabeled) == pytest.approx(-fitted.scores(unlabeled), abs=1e-9)
     x, sizes, counts = truth.tuples(*mixed_strata(rng, 500), rng)
     plain = fit(gathered((x, sizes, counts), unlabeled), 0.3)
     exchanged = fit(gathered((x, sizes, sizes - counts), unlabeled), 0.7)
@@ -204,20 +204,20 @@ def test_a_weak_first_order_does_not_claim_to_know_the_side():
     rng = np.random.default_rng(11)
     truth = world()
     tuples = truth.tuples(np.full(2000, 2), np.full(2000, 1), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 2000, 0.5, rng)), 0.5 + 1e-6)
-    assert found.first_order_weight > 0
-    assert not found.oriented
-    assert abs(truth.cosine(found.weight)) > 0.97
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 2000, 0.5, rng)), 0.5 + 1e-6)
+    assert fitted.first_order_weight > 0
+    assert not fitted.oriented
+    assert abs(truth.cosine(fitted.weight)) > 0.97
 
 
 @pytest.mark.parametrize("second", [1e-3, 1e3])
 def test_the_more_certain_order_wins(second):
     rng = np.random.default_rng(12)
     by_first, by_second = rng.standard_normal((2, 5))
-    found = combine(by_first, 1.0, np.outer(by_second, by_second), second)
+    delta = combine(by_first, 1.0, np.outer(by_second, by_second), second)
     sign = np.sign(by_first @ by_second)
     expected = sign * by_second if second < 1 else by_first
-    assert found == pytest.approx(expected, abs=0.02)
+    assert delta == pytest.approx(expected, abs=0.02)
 
 
 def test_the_combination_is_the_least_of_its_objective():
@@ -276,9 +276,9 @@ def test_whitened_groups_have_unit_covariance():
     (x, sizes, counts), unlabeled = small_data()
     white = whiten(gathered((x, sizes, counts), unlabeled), 0.4, 4)
     kinds = np.repeat(sizes * 100 + counts, sizes)
-    parts = [x[kinds == kind].astype(float) for kind in np.unique(kinds)] + [unlabeled.astype(float)]
-    within = sum((part - part.mean(axis=0)).T @ (part - part.mean(axis=0)) for part in parts)
-    within /= sum(map(len, parts)) - len(parts)
+    groups = [x[kinds == kind].astype(float) for kind in np.unique(kinds)] + [unlabeled.astype(float)]
+    within = sum((group - group.mean(axis=0)).T @ (group - group.mean(axis=0)) for group in groups)
+    within /= sum(map(len, groups)) - len(groups)
     assert white.basis.T @ within @ white.basis == pytest.approx(np.eye(4), abs=1e-4)
 
 
@@ -286,17 +286,17 @@ def test_the_estimate_of_delta_delta_has_the_variance_it_states():
     """Pure noise, δ = 0: elements of M vary by V/2 off the diagonal and by V on it."""
     rng = np.random.default_rng(15)
     sizes, counts = np.tile([3, 6], 60), np.tile([1, 3], 60)
-    found = []
+    estimates = []
     for _ in range(300):
         x = rng.standard_normal((sizes.sum(), 3)).astype(np.float32)
         unlabeled = rng.standard_normal((5000, 3)).astype(np.float32)
         m, variance = second_order(whiten(gathered((x, sizes, counts), unlabeled), 0.4, 3))
         # Principal components of round data come in any order; the variances do not depend on it.
-        found.append(m)
-    spread = np.var(found, axis=0)
+        estimates.append(m)
+    spread = np.var(estimates, axis=0)
     assert np.mean(np.diag(spread)) == pytest.approx(variance, rel=0.2)
     assert np.mean(spread[np.triu_indices(3, 1)]) == pytest.approx(variance / 2, rel=0.2)
-    assert np.mean(found, axis=0) == pytest.approx(np.zeros((3, 3)), abs=4 * np.sqrt(variance / 300))
+    assert np.mean(estimates, axis=0) == pytest.approx(np.zeros((3, 3)), abs=4 * np.sqrt(variance / 300))
 
 
 def same(a: Discriminant, b: Discriminant, x: np.ndarray, tolerance: float = 1e-3) -> bool:
@@ -327,9 +327,11 @@ def test_the_order_inside_tuples_and_of_tuples_does_not_matter(seed):
     truth = world(k=3)
     x, sizes, counts = truth.tuples(*mixed_strata(rng, 40), rng)
     unlabeled = unlabeled_of(truth, 100, 0.3, rng)
-    parts = [part[rng.permutation(len(part))] for part in np.split(x, np.cumsum(sizes)[:-1])]
-    order = rng.permutation(len(parts))
-    shuffled = np.concatenate([parts[t] for t in order]), sizes[order], counts[order]
+    members = [
+        tuple_members[rng.permutation(len(tuple_members))] for tuple_members in np.split(x, np.cumsum(sizes)[:-1])
+    ]
+    order = rng.permutation(len(members))
+    shuffled = np.concatenate([members[t] for t in order]), sizes[order], counts[order]
     before, after = fit(gathered((x, sizes, counts), unlabeled), 0.3), fit(gathered(shuffled, unlabeled), 0.3)
     assert same(before, after, unlabeled, tolerance=1e-2)
 
@@ -365,9 +367,9 @@ def test_constant_features_change_nothing_and_repeated_ones_do_no_harm():
         return np.hstack([h, np.full((len(h), 3), 7, np.float32), h[:, :1], np.zeros((len(h), 1), np.float32)])
 
     plain = fit(gathered((x, sizes, counts), unlabeled), 0.3)
-    found = fit(gathered((padded(x), sizes, counts), padded(unlabeled)), 0.3)
-    assert found.components == plain.components == 8
-    assert found.scores(padded(unlabeled)) == pytest.approx(plain.scores(unlabeled), abs=1e-2)
+    fitted = fit(gathered((padded(x), sizes, counts), padded(unlabeled)), 0.3)
+    assert fitted.components == plain.components == 8
+    assert fitted.scores(padded(unlabeled)) == pytest.approx(plain.scores(unlabeled), abs=1e-2)
 
 
 def test_more_features_than_instances_give_finite_scores():
@@ -375,28 +377,28 @@ def test_more_features_than_instances_give_finite_scores():
     truth = world(k=300, separation=12)
     x, sizes, counts = truth.tuples(np.full(25, 3), np.full(25, 1), rng)
     unlabeled = unlabeled_of(truth, 30, 0.6, rng)
-    found = fit(gathered((x, sizes, counts), unlabeled), 0.6, components=200)
-    assert np.isfinite(found.scores(unlabeled)).all()
-    assert np.ptp(found.scores(unlabeled)) > 0
+    fitted = fit(gathered((x, sizes, counts), unlabeled), 0.6, components=200)
+    assert np.isfinite(fitted.scores(unlabeled)).all()
+    assert np.ptp(fitted.scores(unlabeled)) > 0
 
 
 def test_a_large_offset_loses_nothing():
     rng = np.random.default_rng(19)
     truth = world(offset=1000)
     tuples = truth.tuples(*mixed_strata(rng), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 10000, 0.3, rng), piece=997), 0.3)
-    assert truth.cosine(found.weight) > 0.998
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 10000, 0.3, rng), piece=997), 0.3)
+    assert truth.cosine(fitted.weight) > 0.998
     fresh = unlabeled_of(truth, 50000, 0.3, rng)
-    assert expit(found.scores(fresh)).mean() == pytest.approx(0.3, abs=0.01)
+    assert expit(fitted.scores(fresh)).mean() == pytest.approx(0.3, abs=0.01)
 
 
 def test_perfectly_separated_classes_give_finite_scores_on_the_right_sides():
     rng = np.random.default_rng(20)
     truth = world(separation=60)
     tuples = truth.tuples(*mixed_strata(rng, 300), rng)
-    found = fit(gathered(tuples, unlabeled_of(truth, 1000, 0.3, rng)), 0.3)
+    fitted = fit(gathered(tuples, unlabeled_of(truth, 1000, 0.3, rng)), 0.3)
     positive = rng.random(2000) < 0.3
-    assert ((found.scores(truth.instances(positive, rng)) > 0) == positive).all()
+    assert ((fitted.scores(truth.instances(positive, rng)) > 0) == positive).all()
 
 
 def test_very_many_features_are_sketched_and_the_scorer_stays_linear(monkeypatch):
@@ -409,11 +411,11 @@ def test_very_many_features_are_sketched_and_the_scorer_stays_linear(monkeypatch
     unlabeled = unlabeled_of(truth, 5000, 0.3, rng)
     moments = gathered((x @ spread + 5, sizes, counts), unlabeled @ spread + 5)
     assert moments.squares.shape == (64, 64)
-    found = fit(moments, 0.3)
-    assert found.weight.shape == (500,)
+    fitted = fit(moments, 0.3)
+    assert fitted.weight.shape == (500,)
     # 8 directions survive in 64 sums, so nothing is lost.
     plain = fit(gathered((x, sizes, counts), unlabeled), 0.3)
-    assert found.scores(unlabeled @ spread + 5) == pytest.approx(plain.scores(unlabeled), abs=0.05)
+    assert fitted.scores(unlabeled @ spread + 5) == pytest.approx(plain.scores(unlabeled), abs=0.05)
 
 
 def test_few_tuples_are_given_few_components():

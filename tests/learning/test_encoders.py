@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.learning.encoders import (
     Encoder,
+    EncoderRequest,
     build_encoder,
     encoder_choices,
     encoders,
@@ -31,7 +32,7 @@ def in_pieces(x: Tensor, size: int = 17) -> Callable[[], Iterator[Tensor]]:
 
 
 def build(spec: str, shape: tuple[int, ...] = COLOUR, seed: int = 0) -> Encoder:
-    return build_encoder(spec, shape, seed=seed, pieces=in_pieces(instances(shape)))
+    return build_encoder(spec, EncoderRequest(shape, seed=seed, pieces=in_pieces(instances(shape))))
 
 
 SPECS = ["pixels", "random", "pca", "torchvision:resnet18"]
@@ -58,7 +59,7 @@ def test_nothing_in_an_encoder_can_be_trained(spec: str) -> None:
     encoder = build(spec)
     parent = nn.Sequential(encoder, nn.Linear(encoder.dim, 1)).train()
     assert parent.training
-    assert not any(part.training for part in encoder.modules())
+    assert not any(module.training for module in encoder.modules())
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     parent(instances(COLOUR)).sum().backward()
@@ -68,7 +69,7 @@ def test_nothing_in_an_encoder_can_be_trained(spec: str) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_restored_encoder_gives_the_same_features(spec: str) -> None:
     encoder = build(spec)
-    restored = build_encoder(spec, COLOUR, seed=99, dim=encoder.dim)
+    restored = build_encoder(spec, EncoderRequest(COLOUR, seed=99, dim=encoder.dim))
     restored.load_state_dict(encoder.state_dict())
     x = instances(COLOUR, seed=1)
     assert restored.dim == encoder.dim
@@ -119,10 +120,10 @@ def test_pca_agrees_with_the_singular_value_decomposition() -> None:
     centred = flat - flat.mean(axis=0)
     _, singular, directions = np.linalg.svd(centred, full_matrices=False)
     expected = centred @ directions.T / (singular[0] / np.sqrt(60))
-    found = build("pca", GREY)(x).numpy()
-    assert found.shape == (60, 36)
-    signs = np.sign((found * expected).sum(axis=0))
-    assert np.allclose(found, expected * signs, atol=1e-5)
+    projected = build("pca", GREY)(x).numpy()
+    assert projected.shape == (60, 36)
+    signs = np.sign((projected * expected).sum(axis=0))
+    assert np.allclose(projected, expected * signs, atol=1e-5)
 
 
 def test_pca_is_centred_and_scaled_but_not_whitened() -> None:
@@ -147,17 +148,17 @@ def test_pca_does_not_depend_on_how_the_instances_are_cut() -> None:
 
 
 def test_pca_has_at_most_100_components_and_at_most_the_rank() -> None:
-    assert build_encoder("pca", COLOUR, seed=0, pieces=in_pieces(instances(COLOUR, 150))).dim == 100
-    assert build_encoder("pca", COLOUR, seed=0, pieces=in_pieces(instances(COLOUR, 9))).dim == 8
+    assert build_encoder("pca", EncoderRequest(COLOUR, seed=0, pieces=in_pieces(instances(COLOUR, 150)))).dim == 100
+    assert build_encoder("pca", EncoderRequest(COLOUR, seed=0, pieces=in_pieces(instances(COLOUR, 9)))).dim == 8
     flat = instances(VECTOR, 50)
     flat[:, 3:] = flat[:, :2]
-    assert build_encoder("pca", VECTOR, seed=0, pieces=in_pieces(flat)).dim == 3
+    assert build_encoder("pca", EncoderRequest(VECTOR, seed=0, pieces=in_pieces(flat))).dim == 3
 
 
 def test_pca_keeps_its_rank_where_the_mean_is_much_larger_than_the_spread() -> None:
     x = torch.ones(50, 5)
     x[:, 1] -= instances((1,), 50)[:, 0] * 1e-3
-    assert build_encoder("pca", VECTOR, seed=0, pieces=in_pieces(x)).dim == 1
+    assert build_encoder("pca", EncoderRequest(VECTOR, seed=0, pieces=in_pieces(x))).dim == 1
 
 
 @pytest.mark.parametrize(
@@ -170,22 +171,22 @@ def test_pca_keeps_its_rank_where_the_mean_is_much_larger_than_the_spread() -> N
 )
 def test_pca_refuses_instances_without_variance(x: Tensor, message: str) -> None:
     with pytest.raises(DataError) as error:
-        build_encoder("pca", VECTOR, seed=0, pieces=in_pieces(x))
+        build_encoder("pca", EncoderRequest(VECTOR, seed=0, pieces=in_pieces(x)))
     assert error.value.message == message
 
 
 def test_pca_refuses_large_instances() -> None:
     with pytest.raises(UsageError) as error:
-        build_encoder("pca", (3, 64, 64), seed=0, dim=10)
+        build_encoder("pca", EncoderRequest((3, 64, 64), seed=0, dim=10))
     assert error.value.message == (
         "encoder pca takes up to 4096 values, but an instance of shape (3, 64, 64) has 12288"
     )
-    assert "ntmp make-tuples --resize 32" in str(error.value.hint)
+    assert "Resize the images to 32 pixels a side" in str(error.value.hint)
 
 
 def test_pca_without_instances_and_without_dim_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="needs instances"):
-        build_encoder("pca", VECTOR, seed=0)
+        build_encoder("pca", EncoderRequest(VECTOR, seed=0))
 
 
 @pytest.mark.parametrize(
@@ -210,12 +211,12 @@ def test_an_unknown_torchvision_encoder_is_refused_with_a_suggestion() -> None:
 
 def test_an_encoder_without_weights_refuses_a_weights_file() -> None:
     with pytest.raises(UsageError, match=r"encoder pixels takes no weights, but got 'x\.pth'"):
-        build_encoder("pixels", GREY, seed=0, weights="x.pth")
+        build_encoder("pixels", EncoderRequest(GREY, seed=0, weights="x.pth"))
 
 
 @pytest.mark.parametrize("spec", ["clip", "torchvision:resnet18"])
 def test_encoders_of_images_refuse_vectors(spec: str) -> None:
     with pytest.raises(UsageError) as error:
-        build_encoder(spec, VECTOR, seed=0, weights="default")
+        build_encoder(spec, EncoderRequest(VECTOR, seed=0, weights="default"))
     assert error.value.message == f"{spec} needs images with 1 or 3 channels, but an instance has shape (5,)"
-    assert error.value.hint == "Use --encoder pixels."
+    assert error.value.hint == "Use the encoder pixels."

@@ -47,8 +47,8 @@ def test_very_unequal_groups_lose_no_digits(sizes: list[int], rates: list[float]
     """The textbook formula is off by 1e-11 to 5e-9 here."""
     plus, minus = class_weights(sizes, rates)
     theta = np.array(rates)
-    found = [plus @ theta, plus @ (1 - theta), minus @ theta, minus @ (1 - theta)]
-    assert found == pytest.approx([1, 0, 0, 1], abs=2e-14)
+    sums = [plus @ theta, plus @ (1 - theta), minus @ theta, minus @ (1 - theta)]
+    assert sums == pytest.approx([1, 0, 0, 1], abs=2e-14)
 
 
 @settings(deadline=None, max_examples=100)
@@ -84,7 +84,7 @@ def test_no_other_unbiased_weights_have_less_variance(groups: list[tuple[int, in
 def test_a_numerical_optimiser_finds_the_same_weights() -> None:
     sizes, rates = np.array([300.0, 120.0, 80.0, 500.0]), np.array([1 / 3, 2 / 3, 2 / 5, 0.5])
     for weights, (on_positive, on_negative) in zip(class_weights(sizes, rates), ((1, 0), (0, 1)), strict=True):
-        found = minimize(
+        optimum = minimize(
             lambda w: np.sum(w**2 / sizes),
             np.zeros(4),
             method="SLSQP",
@@ -94,8 +94,8 @@ def test_a_numerical_optimiser_finds_the_same_weights() -> None:
             ],
             options={"ftol": 1e-14, "maxiter": 500},
         )
-        assert found.success
-        assert np.allclose(found.x, weights, atol=1e-4)
+        assert optimum.success
+        assert np.allclose(optimum.x, weights, atol=1e-4)
 
 
 def test_two_groups_have_the_weights_of_the_papers_identification_lemma() -> None:

@@ -20,8 +20,8 @@ from ntmp_cli.learning.loop import (
     Environment,
     EpochRecord,
     Job,
-    Outcome,
     State,
+    TrainingResult,
     make_optimizer,
     schedule,
     score_heldout,
@@ -29,7 +29,7 @@ from ntmp_cli.learning.loop import (
 )
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
-from ntmp_cli.learning.parts import PartedData
+from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.tuple_source import HeldoutData, Task
 
 DIM = 2
@@ -56,7 +56,7 @@ class Memory:
 
 
 class Steps:
-    """A watcher that is told of steps only."""
+    """A watcher that records steps only."""
 
     def __init__(self, step: Callable[[int, int, int, torch.Tensor], None]) -> None:
         self.step = step
@@ -107,11 +107,11 @@ def job(
     held = HeldoutData(hx, hsizes, hcounts, hu) if heldout else None
     test = draw(pairs, unlabeled, prior, 2)[3]
     environment = Environment(checkpoints=checkpoints or Memory())
-    return Job(config, method, scorer, PartedData([data]), held, test, environment=environment)
+    return Job(config, method, scorer, RankShares([data]), held, test, environment=environment)
 
 
-def run(work: Job) -> Outcome:
-    outcome = Outcome()
+def run(work: Job) -> TrainingResult:
+    outcome = TrainingResult()
     for _ in train_epochs(work, outcome):
         pass
     return outcome
@@ -207,10 +207,10 @@ def test_one_step_is_the_step_of_its_textbook(name: str) -> None:
     else:
         expected = w * (1 - lr * decay) - lr * np.sign(gradient)
     outcome = run(work)
-    found = np.concatenate(
+    weights = np.concatenate(
         [outcome.weights[k].double().numpy().ravel() for k in ("network.1.weight", "network.1.bias")]
     )
-    assert found == pytest.approx(expected, abs=2e-6)
+    assert weights == pytest.approx(expected, abs=2e-6)
     assert outcome.records[0].fields["loss"] == pytest.approx(paper_risk(w, x, u, 0.7, 1 / 3), rel=1e-5)
 
 
@@ -218,15 +218,15 @@ def test_one_step_is_the_step_of_its_textbook(name: str) -> None:
 
 
 def recomputed_terms(work: Job, scope: str) -> NDArray[np.float64]:
-    """Both risk terms of every batch of the first epoch, from the paper's formula at the batch's own mean rate."""
+    """Both risk terms of every batch of the first epoch, from the paper's formula at the batch's mean rate."""
     rows = []
     pi = work.config.prior
     for batch in work.data.epoch(1)[1]:
         scores = predict(work.model, batch.x.numpy()).astype(np.float64)
-        each = np.repeat(1 / batch.sizes, batch.sizes) / len(batch.sizes)
+        weights = np.repeat(1 / batch.sizes, batch.sizes) / len(batch.sizes)
         t, v = scores[: batch.tuple_instances], scores[batch.tuple_instances :]
         alpha = np.mean(batch.counts / batch.sizes)
-        tp, tn = -pi * (1 - pi) * (each @ expit(-t)), (1 - pi) * pi * (each @ expit(t))
+        tp, tn = -pi * (1 - pi) * (weights @ expit(-t)), (1 - pi) * pi * (weights @ expit(t))
         up, un = pi * (1 - alpha) * expit(-v).mean(), -(1 - pi) * alpha * expit(v).mean()
         pair = (tp + up, tn + un) if scope == "class" else (tp + tn, up + un)
         rows.append(np.array(pair) / (pi - alpha))
@@ -253,6 +253,16 @@ def test_the_record_tells_how_often_a_risk_term_was_negative_and_its_mean(
 
 
 MIXED = [(3, 1), (3, 2)] * 20
+# One epoch whose weights do not move, with batches on both sides of the margin.
+NEAR_MARGIN: dict[str, Any] = {
+    "lr": 1e-30,
+    "ema": 0.0,
+    "epochs": 1,
+    "prior": 0.55,
+    "batch_size": 20,
+    "mixing": "pooled",
+    "margin": 0.1,
+}
 
 
 def gaps(work: Job) -> NDArray[np.float64]:
@@ -260,16 +270,7 @@ def gaps(work: Job) -> NDArray[np.float64]:
 
 
 def test_batches_inside_the_margin_are_weighed_down_and_counted() -> None:
-    settings = {
-        "lr": 1e-30,
-        "ema": 0.0,
-        "epochs": 1,
-        "prior": 0.55,
-        "batch_size": 20,
-        "mixing": "pooled",
-        "margin": 0.1,
-    }
-    work = job(MIXED, **settings, clamp="none")
+    work = job(MIXED, **NEAR_MARGIN, clamp="none")
     gap, terms = gaps(work), recomputed_terms(work, "class")
     assert 0 < (gap < 0.1).sum() < len(gap)
     fields = run(work).records[0].fields
@@ -282,16 +283,7 @@ def test_batches_inside_the_margin_are_weighed_down_and_counted() -> None:
 
 
 def test_batches_inside_the_margin_are_skipped_and_counted() -> None:
-    settings = {
-        "lr": 1e-30,
-        "ema": 0.0,
-        "epochs": 1,
-        "prior": 0.55,
-        "batch_size": 20,
-        "mixing": "pooled",
-        "margin": 0.1,
-    }
-    work = job(MIXED, **settings, margin_policy="skip", clamp="none")
+    work = job(MIXED, **NEAR_MARGIN, margin_policy="skip", clamp="none")
     gap, terms = gaps(work), recomputed_terms(work, "class")
     outcome = run(work)
     fields = outcome.records[0].fields
@@ -303,16 +295,7 @@ def test_batches_inside_the_margin_are_skipped_and_counted() -> None:
 
 
 def test_with_the_margin_off_every_batch_counts_in_full() -> None:
-    settings = {
-        "lr": 1e-30,
-        "ema": 0.0,
-        "epochs": 1,
-        "prior": 0.55,
-        "batch_size": 20,
-        "mixing": "pooled",
-        "margin": 0.1,
-    }
-    work = job(MIXED, **settings, margin_policy="off", clamp="none")
+    work = job(MIXED, **NEAR_MARGIN, margin_policy="off", clamp="none")
     fields = run(work).records[0].fields
     assert (fields["skipped"], fields["downweighted"]) == (0, 0)
     assert fields["loss"] == pytest.approx(recomputed_terms(work, "class").sum(axis=1).mean(), rel=1e-4)
@@ -358,7 +341,7 @@ def test_a_later_epoch_is_named_when_the_loss_breaks_there() -> None:
         return (risk * float("nan") if calls == 10 else risk), terms
 
     work.method.loss = breaking  # type: ignore[method-assign]
-    outcome = Outcome()
+    outcome = TrainingResult()
     with pytest.raises(NotIdentifiableError, match="the loss became nan in epoch 3"):
         list(train_epochs(work, outcome))
     assert [r.epoch for r in outcome.records] == [1, 2]
@@ -469,20 +452,22 @@ def test_features_of_unlabeled_instances_are_masked_for_the_student_but_not_for_
     work.model.register_forward_pre_hook(lambda m, given: passes.append((m is work.model, given[0].clone())))
     batches = [batch for epoch in range(1, 5) for batch in work.data.epoch(epoch)[1]]
     run(work)
-    shown = [x for own, x in passes if own]
+    shown = [x for by_student, x in passes if by_student]
     # What the teacher saw, by the step that it belongs to: it scores U before the student does.
-    taught = {sum(own for own, _ in passes[:i]): x for i, (own, x) in enumerate(passes) if not own}
+    teacher_inputs = {
+        sum(by_student for by_student, _ in passes[:i]): x for i, (by_student, x) in enumerate(passes) if not by_student
+    }
     assert len(shown) == len(batches) == 16
-    assert sorted(taught) == [4, 6, 8, 10, 12, 14]  # every other step, from a fifth of training on
+    assert sorted(teacher_inputs) == [4, 6, 8, 10, 12, 14]  # every other step, from a fifth of training on
     masks = []
     for step, (batch, x) in enumerate(zip(batches, shown, strict=True)):
         inside = batch.tuple_instances
         assert torch.equal(x[:inside], batch.x[:inside])
-        if step in taught:
-            assert torch.equal(taught[step], batch.x[inside:])
+        if step in teacher_inputs:
+            assert torch.equal(teacher_inputs[step], batch.x[inside:])
         masked = x[inside:] == 0
         assert torch.equal(x[inside:], batch.x[inside:].masked_fill(masked, 0))
-        if step in taught and step >= 8:
+        if step in teacher_inputs and step >= 8:
             masks.append(masked)
         else:
             assert not masked.any()
@@ -543,11 +528,11 @@ def test_without_heldout_data_there_is_no_heldout_risk() -> None:
 def test_heldout_data_are_scored_in_order() -> None:
     work = job()
     assert work.heldout is not None
-    found: HeldoutScores = score_heldout(work.model, work.heldout)
-    assert np.array_equal(found.tuple_scores, predict(work.model, work.heldout.tuples))
-    assert np.array_equal(found.unlabeled_scores, predict(work.model, work.heldout.unlabeled))
-    assert np.array_equal(found.sizes, work.heldout.sizes)
-    assert np.array_equal(found.counts, work.heldout.counts)
+    scored: HeldoutScores = score_heldout(work.model, work.heldout)
+    assert np.array_equal(scored.tuple_scores, predict(work.model, work.heldout.tuples))
+    assert np.array_equal(scored.unlabeled_scores, predict(work.model, work.heldout.unlabeled))
+    assert np.array_equal(scored.sizes, work.heldout.sizes)
+    assert np.array_equal(scored.counts, work.heldout.counts)
 
 
 @pytest.mark.parametrize(
@@ -579,7 +564,7 @@ def test_every_step_is_announced_with_its_loss() -> None:
     assert [r.instances for r in outcome.records] == [240, 240]
 
 
-# The method's own refusals and names.
+# The method's refusals and names.
 
 
 @pytest.mark.parametrize(

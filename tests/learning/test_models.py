@@ -86,7 +86,7 @@ def test_resnet20_refuses_vectors() -> None:
     with pytest.raises(UsageError) as error:
         scorer("resnet20", VECTOR)
     assert error.value.message == "model resnet20 needs images, but an instance has shape (5,)"
-    assert error.value.hint == "Use --model mlp."
+    assert error.value.hint == "Use the model mlp."
 
 
 def test_an_unknown_model_is_refused_with_a_suggestion() -> None:
@@ -134,9 +134,9 @@ def test_byte_images_are_normalised_per_channel() -> None:
     pixels = rng.integers(0, 256, (6, 3, 4, 4)).astype(np.uint8)
     centre, spread = np.array([100.0, 120.5, 90.25]), np.array([50.0, 60.0, 71.5])
     expected = (pixels.astype(np.float64) - centre[:, None, None]) / spread[:, None, None]
-    found = seen(torch.from_numpy(pixels), (3, 4, 4), centre, spread)
-    assert found.dtype == np.float32
-    assert np.allclose(found, expected, atol=1e-5)
+    inputs = seen(torch.from_numpy(pixels), (3, 4, 4), centre, spread)
+    assert inputs.dtype == np.float32
+    assert np.allclose(inputs, expected, atol=1e-5)
 
 
 def test_features_are_normalised_one_by_one() -> None:
@@ -148,13 +148,13 @@ def test_features_are_normalised_one_by_one() -> None:
 
 def test_without_standardisation_pixels_are_divided_by_their_scale() -> None:
     pixels = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
-    found = seen(torch.from_numpy(pixels), (1, 4, 4), np.zeros(1), np.full(1, 16.0))
-    assert np.array_equal(found, pixels / np.float32(16))
+    inputs = seen(torch.from_numpy(pixels), (1, 4, 4), np.zeros(1), np.full(1, 16.0))
+    assert np.array_equal(inputs, pixels / np.float32(16))
 
 
 def test_a_constant_channel_is_shifted_but_not_blown_up() -> None:
-    found = seen(torch.full((2, 3), 4.0), (3,), np.full(3, 4.0), np.array([0.0, 2.0, 0.0]))
-    assert np.array_equal(found, np.zeros((2, 3), dtype=np.float32))
+    inputs = seen(torch.full((2, 3), 4.0), (3,), np.full(3, 4.0), np.array([0.0, 2.0, 0.0]))
+    assert np.array_equal(inputs, np.zeros((2, 3), dtype=np.float32))
 
 
 @pytest.mark.parametrize(

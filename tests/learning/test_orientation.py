@@ -71,7 +71,7 @@ def test_momentum_of_the_last_layer_is_negated_and_no_other(optimizer, key):
     squares = {id(p): state[p]["exp_avg_sq"].clone() for p in last} if optimizer == "adam" else {}
     flip(made, 0.3)
     for parameter in made.model.parameters():
-        sign = -1 if any(parameter is each for each in last) else 1
+        sign = -1 if any(parameter is negated for negated in last) else 1
         assert torch.equal(state[parameter][key], sign * before[id(parameter)])
     assert all(before[id(p)].abs().sum() > 0 for p in last)
     assert all(torch.equal(state[p]["exp_avg_sq"], squares[id(p)]) for p in last if squares)
@@ -111,10 +111,10 @@ class Told(OneProcess):
 
     def __init__(self, says: Any) -> None:
         self.says = says
-        self.said: list[Any] = []
+        self.sent: list[Any] = []
 
-    def agree(self, value: Any) -> Any:
-        self.said.append(value)
+    def broadcast(self, value: Any) -> Any:
+        self.sent.append(value)
         return self.says
 
 
@@ -128,7 +128,7 @@ def test_other_ranks_decide_nothing_and_follow_the_first(centre):
 
     end = epoch_end(made, rank, scored=False)
     Orientation(refuse).on_epoch(end)
-    assert rank.said == [None]
+    assert rank.sent == [None]
     expected = before if centre is None else 2 * centre - before
     assert np.allclose(predict(made.model, X), expected, atol=1e-5)
     assert ("flipped" in end.fields) == (centre is not None)

@@ -21,8 +21,8 @@ from ntmp_cli.errors import NtmpError, UsageError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_network
-from ntmp_cli.learning.parts import joined
 from ntmp_cli.learning.processes import OneProcess, process_group
+from ntmp_cli.learning.rank_shares import union_of_batches
 from ntmp_cli.tuple_source import Task
 
 SHAPE = (3, 8, 8)
@@ -53,12 +53,12 @@ def gradient(processes: OneProcess, batch: Batch, settings: dict[str, Any]) -> d
     network = method.network(SHAPE) if config.method == "attention-mil" else build_network("resnet20", SHAPE)
     network = network.double().train()
     forward = processes.forward(network)
-    whole, _ = processes.whole(batch, False)
+    whole, _ = processes.all_gather_batch(batch, False)
     scores = forward(batch.x).squeeze(-1)
-    loss, _ = method.loss(processes.gather(scores), method.prepare(whole, 0.1))
+    loss, _ = method.loss(processes.all_gather(scores), method.prepare(whole, 0.1))
     (loss * processes.size).backward()
-    found = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-    return {"loss": loss.detach()[None], **found, **dict(network.named_buffers())}
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach()[None], **gradients, **dict(network.named_buffers())}
 
 
 def join_group(rank: int, port: int) -> None:
@@ -75,17 +75,17 @@ def threads() -> list[str]:
 def compute(rank: int, folder: Path) -> dict[str, Any]:
     before = threads()
     with process_group(torch.device("cpu")) as processes:
-        found = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
-        stop = processes.whole(shares()[rank], rank == 1)[1]
-        said = processes.agree(f"I am {rank}")
+        gradients = {name: gradient(processes, shares()[rank], settings) for name, settings in SETTINGS.items()}
+        stop = processes.all_gather_batch(shares()[rank], rank == 1)[1]
+        broadcast = processes.broadcast(f"I am {rank}")
     ended = {"threads before": before, "threads after": threads(), "initialised": dist.is_initialized()}
-    return {"found": found, "stop": stop, "said": said, **ended}
+    return {"gradients": gradients, "stop": stop, "broadcast": broadcast, **ended}
 
 
 def leave(rank: int, folder: Path) -> bool:
     """Whether the other process had done its work when this one left."""
     with process_group(torch.device("cpu")) as processes:
-        processes.agree("begin")
+        processes.broadcast("begin")
         if rank == 0:
             time.sleep(0.5)  # time for the other process to leave too early
             (folder / "last work").touch()
@@ -96,7 +96,7 @@ def fail(rank: int, folder: Path, failing: int) -> str | None:
     """What this process says when one of the two fails while the other is done."""
     try:
         with process_group(torch.device("cpu")) as processes:
-            processes.agree("begin")
+            processes.broadcast("begin")
             if rank == failing:
                 raise UsageError("this rank fails")
     except NtmpError as error:
@@ -122,43 +122,44 @@ def work(rank: int, ports: list[int], folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What each of two processes has to say of every group: they start but once."""
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What every one of two processes has to report of every group: they start only once."""
     folder = tmp_path_factory.mktemp("processes")
     # Port 0: every store chooses its port itself.
     stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in GROUPS]
     mp.spawn(work, args=([store.port for store in stores], folder), nprocs=2)
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    return {name: [each[name] for each in ranks] for name in GROUPS}
+    return {name: [report[name] for report in ranks] for name in GROUPS}
 
 
-def test_two_processes_agree(told: Any) -> None:
-    assert [(each["stop"], each["said"]) for each in told["compute"]] == [(True, "I am 0")] * 2
+def test_every_rank_gets_the_value_of_rank_0_and_any_stop(reports: Any) -> None:
+    assert [(report["stop"], report["broadcast"]) for report in reports["compute"]] == [(True, "I am 0")] * 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
-def test_nothing_of_the_group_outlives_it(told: Any) -> None:
+def test_nothing_of_the_group_outlives_it(reports: Any) -> None:
     """A thread of the group that lives until the interpreter ends aborts the process: exit code 134 after the work."""
-    for each in told["compute"]:
-        assert not each["initialised"]
-        assert each["threads after"] == each["threads before"]
+    for report in reports["compute"]:
+        assert not report["initialised"]
+        assert report["threads after"] == report["threads before"]
 
 
-def test_no_process_leaves_before_all_are_done(told: Any) -> None:
-    assert told["leave"] == [True, True]
+def test_no_process_leaves_before_all_are_done(reports: Any) -> None:
+    assert reports["leave"] == [True, True]
 
 
-def test_a_process_that_is_done_does_not_wait_for_one_that_failed(told: Any) -> None:
+def test_a_process_that_is_done_does_not_wait_for_one_that_failed(reports: Any) -> None:
     other = "another process of this training failed; its message says why"
-    assert told["first fails"] == ["this rank fails", other]
-    assert told["second fails"] == [other, "this rank fails"]
+    assert reports["first fails"] == ["this rank fails", other]
+    assert reports["second fails"] == [other, "this rank fails"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_gradient_of_two_processes_is_that_of_one(name: str, told: Any) -> None:
-    found, one = told["compute"][0]["found"][name], gradient(OneProcess(), joined(shares()), SETTINGS[name])
-    assert found.keys() == one.keys()
+def test_the_gradient_of_two_processes_is_that_of_one(name: str, reports: Any) -> None:
+    gradients = reports["compute"][0]["gradients"][name]
+    one = gradient(OneProcess(), union_of_batches(shares()), SETTINGS[name])
+    assert gradients.keys() == one.keys()
     for key, value in one.items():
-        assert torch.allclose(found[key].double(), value.double(), rtol=1e-9, atol=1e-12), key
+        assert torch.allclose(gradients[key].double(), value.double(), rtol=1e-9, atol=1e-12), key
     assert max(float(value.abs().max()) for key, value in one.items() if key.endswith("weight")) > 1e-4
     assert any(isinstance(layer, nn.BatchNorm2d) for layer in build_network("resnet20", SHAPE).modules())

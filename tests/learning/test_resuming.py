@@ -117,13 +117,13 @@ UNFIT = {
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_state_that_does_not_fit_is_refused(name):
-    change, said = UNFIT[name]
+    change, problem = UNFIT[name]
     state = copy.deepcopy(saved())
     change(state)
     with pytest.raises(UnfitStateError) as caught:
         resume(state)
     assert caught.value.message.startswith("the checkpoint does not fit this training: ")
-    assert said in caught.value.message
+    assert problem in caught.value.message
     assert caught.value.exit_code == 3
 
 

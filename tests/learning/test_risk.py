@@ -163,18 +163,17 @@ def test_stratified_weights_are_those_of_the_groups(pairs: list[tuple[int, int]]
     totals = np.array([sum(n for n, m in pairs if (n, m) == s) for s in strata] + [unlabeled])
     plus, minus = class_weights(totals, [m / n for n, m in strata] + [prior])
     group = [strata.index(pair) for pair in pairs for _ in range(pair[0])] + [len(strata)] * unlabeled
-    found = coefficients(sizes, counts, unlabeled, prior)
-    assert found is not None
-    assert np.allclose(found.plus, prior * (plus / totals)[group], rtol=1e-10, atol=1e-13)
-    assert np.allclose(found.minus, (1 - prior) * (minus / totals)[group], rtol=1e-10, atol=1e-13)
+    weights = coefficients(sizes, counts, unlabeled, prior)
+    assert weights is not None
+    assert np.allclose(weights.plus, prior * (plus / totals)[group], rtol=1e-10, atol=1e-13)
+    assert np.allclose(weights.minus, (1 - prior) * (minus / totals)[group], rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize(("loss", "bound"), [("sigmoid", 1.0), ("ramp", 1.0), ("logistic", None)])
 def test_losses_equal_their_definition_and_keep_their_bound(loss: LossName, bound: float | None) -> None:
     margins = np.concatenate([np.linspace(-60, 60, 4001), [-1.0, 0.0, 1.0]])
-    values = LOSSES[loss].phi(torch.from_numpy(margins)).numpy()
+    values = LOSSES[loss](torch.from_numpy(margins)).numpy()
     assert np.allclose(values, PHI[loss](margins), rtol=1e-12, atol=1e-15)
-    assert LOSSES[loss].bound == bound
     assert (values >= 0).all()
     assert bound is None or values.max() <= bound
     if bound is None:
@@ -230,8 +229,8 @@ def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
         "flat": abs(counts.sum() / sizes.sum() - prior) < 1e-12,
     }
     for mixing in MIXINGS:
-        found = coefficients(sizes, counts, unlabeled, prior, mixing)
-        assert (found is None) == equal[mixing]
+        weights = coefficients(sizes, counts, unlabeled, prior, mixing)
+        assert (weights is None) == equal[mixing]
         scores = np.zeros(sizes.sum()), np.zeros(unlabeled)
         risk = unbiased_risk(HeldoutScores(scores[0], sizes, counts, scores[1]), prior, "sigmoid", mixing)
         assert (risk is None) == equal[mixing]
@@ -240,9 +239,9 @@ def test_there_are_no_coefficients_exactly_when_all_rates_are_equal(
 @settings(deadline=None, max_examples=60)
 @given(samples(), st.sampled_from(MIXINGS))
 def test_the_gap_of_one_stratum_is_the_papers(sample: Sample, mixing: Mixing) -> None:
-    found = coefficients(sample.sizes, sample.counts, len(sample.unlabeled), sample.prior, mixing)
-    assert found is not None
-    assert found.gap == pytest.approx(abs(sample.alpha - sample.prior), rel=1e-10)
+    weights = coefficients(sample.sizes, sample.counts, len(sample.unlabeled), sample.prior, mixing)
+    assert weights is not None
+    assert weights.gap == pytest.approx(abs(sample.alpha - sample.prior), rel=1e-10)
 
 
 def test_the_gap_of_several_strata_is_pooled_or_spread() -> None:
@@ -352,11 +351,13 @@ def batches(name: str, repeats: int = 1500, seed: int = 7) -> Batches:
 
 
 @cache
-def batch_risks(name: str, mixing: Mixing, told_prior: float) -> dict[str, Floats]:
+def batch_risks(name: str, mixing: Mixing, assumed_prior: float) -> dict[str, Floats]:
     """The risk of every batch, for every loss."""
     data = batches(name)
-    found = [coefficients(n, m, UNLABELED, told_prior, mixing) for n, m in zip(data.sizes, data.counts, strict=True)]
-    plus, minus = (np.concatenate([getattr(c, key) for c in found]) for key in ("plus", "minus"))
+    weights = [
+        coefficients(n, m, UNLABELED, assumed_prior, mixing) for n, m in zip(data.sizes, data.counts, strict=True)
+    ]
+    plus, minus = (np.concatenate([getattr(c, key) for c in weights]) for key in ("plus", "minus"))
     return {
         loss: np.add.reduceat(plus * PHI[loss](data.scores) + minus * PHI[loss](-data.scores), data.starts)
         for loss in LOSS_NAMES
@@ -381,10 +382,10 @@ def test_the_mean_over_batches_is_the_closed_form_risk(name: str, mixing: Mixing
 @pytest.mark.parametrize("name", ["fixed", "variable-n", "variable-m", "both"])
 def test_a_wrong_prior_biases_the_risk(name: str, mixing: Mixing) -> None:
     prior = VARYING[name].prior
-    told = prior - 0.15
-    for loss, values in batch_risks(name, mixing, told).items():
+    assumed = prior - 0.15
+    for loss, values in batch_risks(name, mixing, assumed).items():
         assert deviation(values, true_risk(loss, prior)) > 4, loss
-        assert deviation(values, true_risk(loss, told)) > 4, loss
+        assert deviation(values, true_risk(loss, assumed)) > 4, loss
 
 
 @pytest.mark.parametrize("mixing", MIXINGS)
@@ -408,10 +409,10 @@ def test_the_mean_rate_over_instances_would_bias_the_pooled_risk() -> None:
     for b, start in enumerate(data.starts):
         sizes, counts = data.sizes[b], data.counts[b]
         tuples, unlabeled = np.split(data.scores[start : start + sizes.sum() + UNLABELED], [sizes.sum()])
-        each = np.repeat(1 / sizes, sizes) / len(sizes)
+        weights = np.repeat(1 / sizes, sizes) / len(sizes)
         for key, alpha in (("tuples", np.mean(counts / sizes)), ("instances", counts.sum() / sizes.sum())):
-            total = pi * (1 - alpha) * phi(unlabeled).mean() - pi * (1 - pi) * (each @ phi(tuples))
-            total += -(1 - pi) * alpha * phi(-unlabeled).mean() + (1 - pi) * pi * (each @ phi(-tuples))
+            total = pi * (1 - alpha) * phi(unlabeled).mean() - pi * (1 - pi) * (weights @ phi(tuples))
+            total += -(1 - pi) * alpha * phi(-unlabeled).mean() + (1 - pi) * pi * (weights @ phi(-tuples))
             values[key].append(total / (pi - alpha))
     assert values["tuples"] == pytest.approx(batch_risks("opposed", "pooled", pi)["sigmoid"].tolist(), rel=1e-9)
     assert deviation(np.array(values["instances"]), true_risk("sigmoid", pi)) > 4

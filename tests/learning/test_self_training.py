@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.averaging import WeightAverage
@@ -16,7 +17,8 @@ from ntmp_cli.learning.callbacks import Networks, Step
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_scorer, predict
 from ntmp_cli.learning.processes import OneProcess
-from ntmp_cli.learning.self_training import MASK_FROM, SelfTraining, pseudo_label_weight
+from ntmp_cli.learning.self_training import MASK_FROM, SelfTraining, apply_mask, pseudo_label_weight, sample_mask
+from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import Task
 
 DIM, INSIDE, OUTSIDE = 6, 9, 40
@@ -70,7 +72,7 @@ def test_other_steps_than_every_second_are_left_alone():
         assert (done.x is x) == (number % 2 == 1)
 
 
-def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_whole():
+def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_unmasked():
     done = after(SelfTraining(1.0, 0.5, 0, every=1), step())
     teacher = done.prepared.teacher
     assert teacher[:INSIDE].tolist() == [0] * INSIDE  # tuple instances have no pseudo-labels
@@ -82,7 +84,7 @@ def test_the_teacher_is_the_averaged_network_and_sees_unlabeled_instances_whole(
 
 
 def test_without_averaging_there_is_no_teacher_and_nothing_is_masked():
-    """Nobody would see the instance whole; the loss takes the network's own scores."""
+    """No network would see the instance unmasked; the loss takes the student's scores."""
     before = step(ema=0.0)
     done = after(SelfTraining(1.0, 0.5, 0, every=1), before)
     assert done.prepared == Prepared(pseudo_label_weight=1.0)
@@ -118,27 +120,27 @@ class SecondOfTwo(OneProcess):
 
     rank, size = 1, 2
 
-    def own_unlabeled(self, rows: torch.Tensor) -> torch.Tensor:
+    def local_unlabeled(self, rows: torch.Tensor) -> torch.Tensor:
         return rows[OUTSIDE:]
 
 
-def test_a_rank_masks_its_share_of_the_mask_of_the_whole_batch():
+def test_a_rank_masks_its_share_of_the_mask_of_the_full_batch():
     """Then K ranks see what one process with the same batch sees."""
     alone, shared = step(), step(processes=SecondOfTwo())
-    for each in (alone, shared):
-        each.batch = Batch(each.x, each.batch.sizes, each.batch.counts, INSIDE, 2 * OUTSIDE)
+    for one in (alone, shared):
+        one.batch = Batch(one.x, one.batch.sizes, one.batch.counts, INSIDE, 2 * OUTSIDE)
     alone.x = torch.cat([alone.x, alone.x[INSIDE:]])
     callback = SelfTraining(1.0, 0.5, 0, every=1)
-    whole, own = after(callback, alone).x, after(callback, shared).x
-    assert torch.equal(whole[INSIDE + OUTSIDE :], own[INSIDE:])
-    assert not torch.equal(whole[INSIDE : INSIDE + OUTSIDE], own[INSIDE:])
+    full, local = after(callback, alone).x, after(callback, shared).x
+    assert torch.equal(full[INSIDE + OUTSIDE :], local[INSIDE:])
+    assert not torch.equal(full[INSIDE : INSIDE + OUTSIDE], local[INSIDE:])
 
 
 def pseudo_labels_of(**settings: Any) -> SelfTraining:
     count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(3, 1, 20)], 30))
     assert isinstance(count, GradientMethod)
-    (found,) = [callback for callback in count.callbacks() if isinstance(callback, SelfTraining)]
-    return found
+    (self_training,) = [callback for callback in count.callbacks() if isinstance(callback, SelfTraining)]
+    return self_training
 
 
 def test_count_passes_its_settings_on():
@@ -152,3 +154,41 @@ def test_no_other_method_has_callbacks(name):
     method = methods.get(name)(TrainConfig(method=name, prior=0.5), Task([(3, 1, 20)], 30))
     assert isinstance(method, GradientMethod)
     assert list(method.callbacks()) == []
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
+def test_each_feature_is_masked_with_the_given_probability(rate: float) -> None:
+    mask = sample_mask((1500, 1500), rate, stream(0, "hidden"))
+    assert mask.shape == (1500, 1500)
+    assert binomtest(int(mask.sum()), mask.numel(), rate).pvalue > 1e-3
+    # Independently: the counts of every feature and of every instance scatter as binomial ones do. The variance of
+    # 1500 of them has a relative standard error of √(2/1499) = 0.037.
+    for axis in (0, 1):
+        counts = mask.sum(axis).double()
+        assert float(counts.var()) == pytest.approx(1500 * rate * (1 - rate), rel=4 * 0.037)
+
+
+def test_a_pixel_is_masked_in_all_its_channels() -> None:
+    mask = sample_mask((6, 3, 8, 8), 0.5, stream(0, "hidden"))
+    assert mask.shape == (6, 1, 8, 8)
+    masked = apply_mask(torch.ones(6, 3, 8, 8), mask, torch.zeros(3, 1, 1))
+    assert torch.equal(masked[:, 0], masked[:, 2])
+    assert torch.equal(masked[:, 0] == 0, mask[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_only_the_last_instances_lose_features_and_the_input_stays_as_it_was(dtype: torch.dtype) -> None:
+    x = torch.arange(1, 29).reshape(7, 4).to(dtype)
+    before = x.clone()
+    mask = torch.tensor([[True, False, False, True], [False, False, True, False]])
+    masked = apply_mask(x, mask, torch.tensor([-1.0, -2, -3, -4]))
+    assert torch.equal(x, before)
+    assert torch.equal(masked[:5], x[:5].float())
+    assert masked[5:].tolist() == [[-1, 22, 23, -4], [25, 26, -3, 28]]
+
+
+def test_the_network_sees_nothing_but_zeros_of_an_instance_that_is_masked() -> None:
+    factor, shift = np.array([2, 0.5, 1], dtype=np.float32), np.array([3, -1, 0], dtype=np.float32)
+    model = build_scorer("linear", (3,), factor, shift, 0)
+    masked = apply_mask(torch.randn(4, 3), torch.ones(4, 3, dtype=torch.bool), model.blank)
+    assert torch.equal(model.inputs(masked), torch.zeros(4, 3))

@@ -130,7 +130,7 @@ def test_other_shapes_than_images_are_refused(shape: tuple[int, ...]) -> None:
     assert error.value.message == (
         f"torchvision:resnet18 needs images with 1 or 3 channels, but an instance has shape {shape}"
     )
-    assert error.value.hint == "Use --model mlp."
+    assert error.value.hint == "Use the model mlp."
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vit_b_32", "inception_v3"])
@@ -138,7 +138,7 @@ def test_images_that_are_too_small_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
         torchvision_network(name, GREY)
     assert error.value.message == f"torchvision:{name} cannot take images of 28×28 pixels"
-    assert error.value.hint == "Resize them with `ntmp make-tuples --resize 224`, or choose another model."
+    assert error.value.hint == "Resize them to 224 pixels a side, or choose another model."
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_old_names_of_densenet_layers_are_understood(tmp_path: Path) -> None:
     assert renamed.keys() != state.keys()
     torch.save(renamed, old)
     x = images((3, 64, 64), count=2)
-    expected, found = (torchvision_features("densenet121", (3, 64, 64), str(path))(x) for path in (new, old))
-    assert torch.equal(expected, found)
+    expected, features = (torchvision_features("densenet121", (3, 64, 64), str(path))(x) for path in (new, old))
+    assert torch.equal(expected, features)
 
 
 def test_weights_other_than_imagenets_bring_their_own_normalisation() -> None:
@@ -229,8 +229,8 @@ def test_published_weights_are_used_where_they_can_be_had(monkeypatch: pytest.Mo
     network = original("resnet18", classes=1000)
     monkeypatch.setattr(zoo().ResNet18_Weights, "get_state_dict", lambda *_, **__: network.state_dict())
     expected = torchvision_features("resnet18", COLOUR, saved(network, tmp_path / "weights.pth"))
-    found = torchvision_features("resnet18", COLOUR, "default")
-    assert torch.equal(expected(images(COLOUR)), found(images(COLOUR)))
+    features = torchvision_features("resnet18", COLOUR, "default")
+    assert torch.equal(expected(images(COLOUR)), features(images(COLOUR)))
 
 
 def test_weights_that_cannot_be_downloaded_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

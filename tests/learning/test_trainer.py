@@ -24,7 +24,7 @@ DIM = 3
 FAST: dict[str, Any] = {"prior": 0.7, "model": "mlp", "epochs": 3, "batch_size": 60, "lr": 0.05, "trace_every": 0}
 
 
-def drawn(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, Any, Any]:
+def sampled(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, Any, Any]:
     """Tuples of three with one positive, and a pool, of two Gaussians three apart."""
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.tile([1, 0, 0], tuples), rng.random(unlabeled) < 0.7])
@@ -34,7 +34,7 @@ def drawn(seed: int, tuples: int = 60, unlabeled: int = 120) -> tuple[Any, Any, 
 
 @pytest.fixture(scope="module")
 def source() -> ArraySource:
-    return ArraySource(*drawn(0), HeldoutData(*drawn(1)))
+    return ArraySource(*sampled(0), HeldoutData(*sampled(1)))
 
 
 def job_of(source: ArraySource, environment: Environment | None = None, **settings: Any) -> Any:
@@ -111,7 +111,7 @@ def test_targets_of_a_fold_are_those_that_it_came_with(source, monkeypatch):
 
 def test_ranks_in_one_process_are_read_side_by_side(source):
     job = job_of(source, ranks=3)
-    assert len(job.data.parts) == 3
+    assert len(job.data.shares) == 3
     assert train_scorer(Training(TrainConfig(**FAST, ranks=3), source)).outcome.selected_epoch > 0
 
 
@@ -135,7 +135,7 @@ class OtherRank(OneProcess):
 def test_other_ranks_score_nothing(source):
     job = job_of(source, Environment(processes=OtherRank()), ranks=2)
     assert (job.heldout, job.orientation, len(job.test)) == (None, None, 0)
-    assert list(job.data.mine) == [1]
+    assert list(job.data.local_ranks) == [1]
 
 
 def test_a_method_that_is_computed_at_once_is_recorded_as_one_epoch(source):
@@ -143,7 +143,7 @@ def test_a_method_that_is_computed_at_once_is_recorded_as_one_epoch(source):
     (record,) = done.outcome.records
     assert (record.epoch, record.fields["loss"], done.outcome.selected_epoch, done.batch_size) == (1, None, 1, None)
     assert record.instances == source.task.instances + source.task.unlabeled
-    x, *_ = drawn(7)
+    x, *_ = sampled(7)
     right = (predict(done.scorer, x) > 0) == np.tile([1, 0, 0], len(x) // 3)
     assert right.mean() > 0.95
 

@@ -12,9 +12,9 @@ import own_data
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.evaluation.calibration import temperature_by_counts
-from ntmp_cli.stages.temperature import log_temperature_error, tuple_shift, usable_temperature
+from ntmp_cli.evaluation.temperature import log_temperature_error, tuple_shift, usable_temperature
 
 DATA = "gaussians:size=6000,separation=4,test=50"
 SHORT = ("--model", "linear", "--lr", 0.02)
@@ -29,8 +29,8 @@ def noisy(tmp_path_factory, ntmp_done) -> Path:
     folder = tmp_path_factory.mktemp("noisy")
     words = ("--tuple", "3:0-3", "--prior", 0.6, "--num-tuples", 900, "--count-noise", 0.1)
     ntmp_done("make-tuples", "--dataset", DATA, *words, "--out", folder / "t")
-    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.6, "--epochs", 6, *SHORT, "--out", folder / "r")
-    words = ("--tuples", folder / "t", "--run", folder / "r", "--epochs", 4)
+    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.6, "--epochs", 15, *SHORT, "--out", folder / "r")
+    words = ("--tuples", folder / "t", "--run", folder / "r", "--epochs", 15)
     (folder / "facts.json").write_text(ntmp_done("audit", *words, "--out", folder / "a", "--json").out)
     return folder
 
@@ -104,7 +104,7 @@ def test_a_run_on_other_tuples_is_refused(noisy, tuples, ntmp):
 
 
 def test_drift_is_looked_for_where_no_network_has_seen_an_instance(noisy, tmp_path, ntmp_done):
-    """Of instances that are in several tuples a network is surer than of U: then held-out tuples are asked."""
+    """Of instances that are in several tuples a network is surer than of U: then held-out tuples are judged."""
     facts = json.loads((noisy / "facts.json").read_text())
     assert facts["before_training"]["repeated_instances"] == 0
     assert facts["after_training"]["drift"]["of"].startswith("training tuples")
@@ -119,7 +119,7 @@ def test_drift_is_looked_for_where_no_network_has_seen_an_instance(noisy, tmp_pa
 
 
 def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
-    """No instance is in two tuples, so all of them are asked; half of U is neither class."""
+    """No instance is in two tuples, so all of them are judged; half of U is neither class."""
     rng = np.random.default_rng(0)
     positive = np.arange(1200) % 3 == 0
     inside = rng.normal(size=(1200, 2)) + 3 * positive[:, None]
@@ -128,24 +128,25 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
     cells = [f"{a:.5f},{b:.5f}" for a, b in np.concatenate([inside, outside])]
     (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,a,b", *map(",".join, zip(owner, cells, strict=True))]))
     ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--epochs", 8, *SHORT, "--out", tmp_path / "r")
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--epochs", 20, *SHORT, "--out", tmp_path / "r")
     after = ntmp_done("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--json").json["after_training"]
     assert after["drift"]["of"].startswith("training tuples")
     assert after["drift"]["p"] < 0.05
     assert any("no mixture" in text for text in after["warnings"])
 
 
-def test_the_error_of_the_temperature_is_that_of_drawing_other_tuples(tmp_path, ntmp_done):
+def test_the_error_of_the_temperature_is_that_of_sampling_other_tuples(tmp_path, ntmp_done):
     words = ("--tuple", "3:1", "--prior", 0.6, "--num-tuples", 600, "--heldout-share", 0.4)
     ntmp_done("make-tuples", "--dataset", "gaussians:size=6000,separation=2,test=50", *words, "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 4, *SHORT, "--out", tmp_path / "r")
-    run = open_artifact(tmp_path / "r")
-    scores = read_all_scores(run)
+    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 20, *SHORT, "--out", tmp_path / "r")
+    run = open_artifact(tmp_path / "r", "run")
+    scores = read_scores(run)
     z, sizes, counts = (scores[f"heldout_{name}"] for name in ("tuples", "sizes", "counts"))
-    rng, drawn = np.random.default_rng(0), []
+    rng, shift, log_temperatures = np.random.default_rng(0), tuple_shift(run.summary), []
     for _ in range(60):
-        some = rng.integers(0, len(sizes), len(sizes))
-        inside = z.astype(np.float64).reshape(-1, 3)[some].ravel()
-        drawn.append(np.log(temperature_by_counts(inside, sizes[some], counts[some], tuple_shift(run)).value))
-    found = log_temperature_error(run, usable_temperature(run, 0.0), 0.0)
-    assert 0.6 < found / np.std(drawn, ddof=1) < 1.6
+        chosen = rng.integers(0, len(sizes), len(sizes))
+        inside = z.astype(np.float64).reshape(-1, 3)[chosen].ravel()
+        log_temperatures.append(np.log(temperature_by_counts(inside, sizes[chosen], counts[chosen], shift).value))
+    temperature = usable_temperature(run.summary, scores, 0.0)
+    error = log_temperature_error(run.summary, scores, temperature, 0.0)
+    assert 0.6 < error / np.std(log_temperatures, ddof=1) < 1.6

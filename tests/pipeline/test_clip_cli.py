@@ -43,7 +43,7 @@ def no_network(monkeypatch):
     """Whoever asks for an address fails at once, and the test with him."""
 
     def refuse(*_: object, **__: object) -> object:
-        raise OSError("the network was asked for")
+        raise OSError("the network was used")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -77,23 +77,23 @@ def cosines(tiny: Path, raw: np.ndarray) -> tuple[np.ndarray, float]:
 
 def test_scores_are_the_log_odds_of_clip_itself(runs, tuples, tiny):
     run = open_artifact(runs / "two")
-    (scores,) = read_scores(run, "test")
-    found, scale = cosines(tiny, read_instances(open_artifact(tuples), "test.h5"))
-    expected = scale * (found[:, 0] - found[:, 1])
+    scores = read_scores(run)["test"]
+    cosine, scale = cosines(tiny, read_instances(open_artifact(tuples), "test.h5"))
+    expected = scale * (cosine[:, 0] - cosine[:, 1])
     assert np.ptp(expected) > 0.1
     assert np.allclose(scores, expected, atol=1e-3)
     # They are the log-odds of the softmax over both prompts.
-    share = torch.softmax(torch.from_numpy(scale * found), dim=1)[:, 0].numpy()
+    share = torch.softmax(torch.from_numpy(scale * cosine), dim=1)[:, 0].numpy()
     assert np.allclose(1 / (1 + np.exp(-scores)), share, atol=1e-3)
 
 
 def test_one_prompt_has_its_threshold_where_the_share_of_positives_of_u_lies_above(runs, tuples, tiny):
     run, source = open_artifact(runs / "one"), open_artifact(tuples)
-    (scores,) = read_scores(run, "test")
-    found, scale = cosines(tiny, read_instances(source, "test.h5"))
+    scores = read_scores(run)["test"]
+    cosine, scale = cosines(tiny, read_instances(source, "test.h5"))
     raw = np.concatenate([read_instances(source, name) for name in unlabeled_shard_names(source, "train")])
     outside = scale * cosines(tiny, raw)[0][:, 0]
-    offset = scores - scale * found[:, 0]
+    offset = scores - scale * cosine[:, 0]
     assert np.ptp(offset) < 1e-3
     assert (outside + offset.mean() > 0).mean() == pytest.approx(0.5, abs=1.5 / len(raw))
     assert -offset.mean() == pytest.approx(np.quantile(outside, 0.5), abs=1e-3)
@@ -107,7 +107,7 @@ def test_the_share_above_the_threshold_is_the_prior_that_is_told(prior, ntmp_don
     source = open_artifact(tuples)
     raw = np.concatenate([read_instances(source, name) for name in unlabeled_shard_names(source, "train")])
     test, scale = cosines(tiny, read_instances(source, "test.h5"))
-    (scores,) = read_scores(open_artifact(tmp_path / "run"), "test")
+    scores = read_scores(open_artifact(tmp_path / "run"))["test"]
     offset = (scores - scale * test[:, 0]).mean()
     above = (scale * cosines(tiny, raw)[0][:, 0] + offset > 0).mean()
     assert above == pytest.approx(prior, abs=1.5 / len(raw))
@@ -118,7 +118,7 @@ def test_the_share_above_the_threshold_is_the_prior_that_is_told(prior, ntmp_don
 def test_no_normalisation_changes_a_cosine(normalize, ntmp_done, tuples, tiny, runs, tmp_path):
     more = ("--clip-weights", "random", "--clip-prompt", EVEN, "--clip-prompt", ODD, "--features", runs)
     ntmp_done(*training(tuples, tiny, *more), "--normalize", normalize, "--out", tmp_path / "run")
-    (expected,), (scores,) = (read_scores(open_artifact(path), "test") for path in (runs / "two", tmp_path / "run"))
+    expected, scores = (read_scores(open_artifact(path))["test"] for path in (runs / "two", tmp_path / "run"))
     assert np.allclose(scores, expected, atol=1e-5)
 
 
@@ -155,7 +155,7 @@ def test_random_weights_are_warned_of(ntmp_done, tuples, tiny, tmp_path):
 
 PROMPT = ("--clip-prompt", EVEN)
 MISTAKES = {
-    "no prompt": (("--clip-weights", "random"), 2, "error: clip-mil needs to be told in words what it looks for\n"),
+    "no prompt": (("--clip-weights", "random"), 2, "error: clip-mil needs a positive prompt\n"),
     "no weights": (PROMPT, 2, "needs weights, and none were given\n"),
     "weights that are not there": ((*PROMPT, "--clip-weights", "/nowhere/w.pt"), 2, "'/nowhere/w.pt'"),
     "three prompts": (
@@ -175,7 +175,7 @@ def test_a_mistake_is_one_message_and_writes_nothing(mistake, builtin, ntmp, tup
     assert message in ended.err
     assert ended.err.count("error: ") == 1
     assert "Traceback" not in ended.err
-    assert "the network was asked for" not in ended.err
+    assert "the network was used" not in ended.err
     assert ended.out == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -189,7 +189,7 @@ def test_weights_that_must_be_fetched_without_a_network_are_one_message(ntmp, tu
     assert ended.code == 3
     (line,) = [line for line in ended.err.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: CLIP weights 'laion2b_s34b_b79k' for ViT-B-32 could not be downloaded: ")
-    assert "the network was asked for" not in ended.err
+    assert "the network was used" not in ended.err
     assert "Traceback" not in ended.err
     assert not (tmp_path / "work").exists()
 

@@ -95,13 +95,13 @@ def test_every_setting_of_the_risk_names_it_even_at_its_default(name, tmp_path):
     default = RiskSettings.model_fields[name].default
     for value in (RISK[name], default):
         _, file = as_yaml(tmp_path, {"prior": 0.5, name: value})
-        found = [
+        configs = [
             load(TrainConfig, file),
             load(TrainConfig, None, ["prior=0.5", f"{name}={value}"]),
             load(TrainConfig, None, [], {"prior": 0.5, name: value}),
         ]
-        assert [config.method for config in found] == ["ure"] * 3
-        assert found[0] == found[1] == found[2]
+        assert [config.method for config in configs] == ["ure"] * 3
+        assert configs[0] == configs[1] == configs[2]
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))

@@ -159,7 +159,7 @@ def test_impossible_designs_are_refused(ntmp, words, code, message, tmp_path, mo
 def test_sizes_of_a_directory_cannot_be_asked_otherwise(ntmp, tuples):
     ended = ntmp("design", "--tuples", tuples, "--num-tuples", 5)
     assert ended.code == 2
-    assert f"--num-tuples: the tuples directory {tuples} has its own sizes" in ended.err
+    assert f"--num-tuples: the tuples directory {tuples} already has its sizes" in ended.err
 
 
 def test_a_run_is_no_design_source(ntmp, study):

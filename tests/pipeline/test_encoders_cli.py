@@ -13,7 +13,7 @@ from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, WEIGHTS
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.shards import read_instances, read_tuple_shard, tuple_shard_names
-from ntmp_cli.learning.encoders import build_encoder
+from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
 from ntmp_cli.learning.models import build_scorer, predict
 
 ENCODERS = ["pca", "random", "pixels"]
@@ -119,7 +119,7 @@ def test_features_are_what_the_encoder_makes_of_the_instances(encoder, runs, tup
 
 def restored(run: Path, encoder: str, dim: int) -> torch.nn.Module:
     """The encoder from the run alone: its file of weights and its name."""
-    network = build_encoder(encoder, (1, 8, 8), seed=77, dim=dim)
+    network = build_encoder(encoder, EncoderRequest((1, 8, 8), seed=77, dim=dim))
     network.load_state_dict(load_file(run / ENCODER_WEIGHTS))
     return network
 
@@ -136,7 +136,7 @@ def test_a_run_alone_scores_raw_instances_as_it_did(encoder, runs, tuples):
     raw = torch.from_numpy(read_instances(open_artifact(tuples), "test.h5")).float() / 16
     with torch.inference_mode():
         scores = predict(scorer, restored(run.path, encoder, dim)(raw).numpy())
-    (expected,) = read_scores(run, "test")
+    expected = read_scores(run)["test"]
     assert np.allclose(scores, expected, atol=1e-4)
     assert np.ptp(expected) > 1e-3
 

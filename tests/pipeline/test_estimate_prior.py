@@ -1,4 +1,4 @@
-"""estimate-prior as a user runs it, and trainings that use what it found."""
+"""estimate-prior as a user runs it, and trainings that use the estimate."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ def gaussian(ntmp_done, tmp_path_factory):
 
 
 def test_the_prior_is_found_without_a_label_and_told_whole(gaussian):
-    _, out, told = gaussian
-    assert told["prior"] == pytest.approx(0.7, abs=0.06)
-    assert told["ci"][0] < 0.7 < told["ci"][1]
-    assert told["estimator"] == "em-affine"
-    assert set(told["estimators"]) == {"best-bin", "em", "em-affine", "moments", "paper", "tail-ratio"}
-    assert told["estimators"]["em-affine"]["value"] == told["prior"]
-    assert told["upper_bound"]["confident"] > 0.7
+    _, out, estimate = gaussian
+    assert estimate["prior"] == pytest.approx(0.7, abs=0.06)
+    assert estimate["ci"][0] < 0.7 < estimate["ci"][1]
+    assert estimate["estimator"] == "em-affine"
+    assert set(estimate["estimators"]) == {"best-bin", "em", "em-affine", "moments", "paper", "tail-ratio"}
+    assert estimate["estimators"]["em-affine"]["value"] == estimate["prior"]
+    assert estimate["upper_bound"]["confident"] > 0.7
     written = json.loads((out / "prior.json").read_text())
-    assert {key: told[key] for key in written} == written
+    assert {key: estimate[key] for key in written} == written
     assert (out / "prior.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "prior.svg").read_bytes().startswith(b"<?xml")
     assert open_artifact(out, "prior").entries("scores.h5")
 
 
 def test_the_same_seed_gives_the_same_bytes(gaussian, ntmp_done, tmp_path):
-    tuples, out, told = gaussian
+    tuples, out, estimate = gaussian
     again = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--json", "--out", tmp_path / "again").json
-    assert again["manifest_sha256"] == told["manifest_sha256"]
+    assert again["manifest_sha256"] == estimate["manifest_sha256"]
     kept = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--if-exists", "skip", "--out", out)
     assert kept.err == ""  # nothing was trained
 
 
 def test_people_see_every_estimator_and_its_interval(gaussian, ntmp_done):
-    tuples, out, told = gaussian
+    tuples, out, estimate = gaussian
     shown = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, "--if-exists", "skip", "--out", out).out
-    assert f"{told['prior']:.4f}, 95% interval" in shown
-    for name in told["estimators"]:
+    assert f"{estimate['prior']:.4f}, 95% interval" in shown
+    for name in estimate["estimators"]:
         assert name in shown
 
 
 @pytest.mark.parametrize("more", [("--score", "discriminant"), ("--folds", 2), ("--warmup", "discriminant")])
 def test_other_ways_to_scores_find_it_too(gaussian, ntmp_done, tmp_path, more):
     tuples, _, _ = gaussian
-    told = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *more, "--json", "--out", tmp_path / "p").json
-    assert told["prior"] == pytest.approx(0.7, abs=0.06)
+    estimate = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *more, "--json", "--out", tmp_path / "p").json
+    assert estimate["prior"] == pytest.approx(0.7, abs=0.06)
 
 
 def test_the_chosen_estimator_is_the_one_used(gaussian, ntmp_done, tmp_path):
-    tuples, _, told = gaussian
+    tuples, _, estimate = gaussian
     chosen = ("--estimator", "moments")
     other = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *chosen, "--json", "--out", tmp_path / "p").json
-    assert other["prior"] == told["estimators"]["moments"]["value"]
+    assert other["prior"] == estimate["estimators"]["moments"]["value"]
 
 
 def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, ntmp_done, tmp_path):
-    tuples, prior, told = gaussian
+    tuples, prior, estimate = gaussian
     shape = ("--model", "linear", "--epochs", 2)
     ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "run")
     run = open_artifact(tmp_path / "run", "run")
-    assert run.manifest.config["prior"] == told["prior"]
-    assert {"kind": "prior", "sha256": told["manifest_sha256"]}.items() <= run.manifest.inputs[1].items()
-    assert (run.summary.prior_source, run.summary.trained_prior) == ("estimated", told["prior"])
+    assert run.manifest.config["prior"] == estimate["prior"]
+    assert {"kind": "prior", "sha256": estimate["manifest_sha256"]}.items() <= run.manifest.inputs[1].items()
+    assert (run.summary.prior_source, run.summary.trained_prior) == ("estimated", estimate["prior"])
     assert run.summary.prior == open_artifact(tuples).summary.prior  # results are compared at the pool's own prior
 
 
@@ -91,9 +91,9 @@ def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
 
 def test_an_estimate_that_equals_the_given_prior_is_still_told_apart_from_it(gaussian, ntmp_done, tmp_path):
     """Where a prior came from is said, not guessed from its value."""
-    tuples, prior, told = gaussian
+    tuples, prior, estimate = gaussian
     shape = ("--model", "linear", "--epochs", 1)
-    ntmp_done("train", "--tuples", tuples, "--prior", repr(told["prior"]), *shape, "--out", tmp_path / "given")
+    ntmp_done("train", "--tuples", tuples, "--prior", repr(estimate["prior"]), *shape, "--out", tmp_path / "given")
     ntmp_done("train", "--tuples", tuples, "--prior-from", prior, *shape, "--out", tmp_path / "estimated")
     given, estimated = (open_artifact(tmp_path / name) for name in ("given", "estimated"))
     assert given.manifest.config["prior"] == estimated.manifest.config["prior"]
@@ -131,11 +131,11 @@ def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_pat
     assert "--assume 'prior<0.5'" in ended.err
     assert not (tmp_path / "p").exists()
     for assumed, expected in (("prior>0.5", 0.7), ("prior<0.5", 0.3)):
-        told = ntmp_done(
+        estimate = ntmp_done(
             *("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--assume", assumed),
             *("--if-exists", "overwrite", "--json", "--out", tmp_path / "p"),
         ).json
-        assert told["prior"] == pytest.approx(expected, abs=0.06)
+        assert estimate["prior"] == pytest.approx(expected, abs=0.06)
 
 
 def test_a_score_model_that_learned_nothing_gives_no_prior(gaussian, ntmp, tmp_path):
@@ -183,8 +183,8 @@ def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_d
         "train: {method: count, model: linear, epochs: 2}\n"
         "runs: {known: {prior: 0.7}, unknown: {}}\n"
     )
-    told = ntmp_done("run", file, "--json", "--out", tmp_path / "study").json
-    assert "prior-0" in json.dumps(told)
+    estimate = ntmp_done("run", file, "--json", "--out", tmp_path / "study").json
+    assert "prior-0" in json.dumps(estimate)
     unknown = open_artifact(tmp_path / "study" / "runs" / "unknown-1", "run")
     known = open_artifact(tmp_path / "study" / "runs" / "known-1", "run")
     assert [given["kind"] for given in unknown.manifest.inputs] == ["tuples", "prior"]
@@ -197,18 +197,18 @@ def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_d
 
 
 def test_a_sweep_of_priors_goes_out_from_the_estimate(gaussian, ntmp, ntmp_done, tmp_path):
-    tuples, prior, told = gaussian
+    tuples, prior, estimate = gaussian
     sweep = ("sweep", "prior", "--prior-from", prior, "--offset", 0, "--offset", 0.1, "--seed", 0, "--dry-run")
     plan = ntmp_done(*sweep, "--tuples", tuples, "--json", "--out", tmp_path / "sweep").json
-    assert plan["prior"] == pytest.approx(told["prior"])
+    assert plan["prior"] == pytest.approx(estimate["prior"])
     ended = ntmp(*sweep, "--out", tmp_path / "sweep")
     assert ended.code == 2
     assert "--prior-from: needs --tuples" in ended.err
 
 
 def test_a_report_shows_how_the_prior_was_found(gaussian, study, ntmp_done, tmp_path):
-    _, out, told = gaussian
+    _, out, estimate = gaussian
     ntmp_done("report", study.evaluation, "--prior", out, "--out", tmp_path / "r")
     assert (tmp_path / "r" / "prior-1.svg").read_bytes() == (out / "prior.svg").read_bytes()
     page = (tmp_path / "r" / "index.html").read_text()
-    assert f"Class prior {told['prior']:.4f} by em-affine, 95% interval" in page
+    assert f"Class prior {estimate['prior']:.4f} by em-affine, 95% interval" in page

@@ -17,7 +17,7 @@ from sklearn.metrics import brier_score_loss
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.oracle import read_oracle
-from ntmp_cli.artifacts.scores import read_all_scores
+from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.evaluation.calibration import temperature_by_counts, temperature_by_labels
 
 TUPLES = ("--dataset", "digits", "--tuple", "3:1", "--prior", 0.3, "--num-tuples", 60, "--unlabeled-size", 80)
@@ -49,30 +49,30 @@ def evaluation(runs, ntmp_done) -> Path:
 
 
 def test_comparisons_are_in_the_json_and_on_disk(runs, evaluation, ntmp_done, tmp_path):
-    asked = ("--reference", "discriminant", "--metric", "ap", "--json", "--out", tmp_path / "e")
-    result = ntmp_done("evaluate", *sorted(runs.glob("run-*")), *asked).json
-    (found,) = result["comparisons"]
-    assert found in [{**own, "family_size": 1} for own in lines(evaluation, "comparisons.jsonl")]
-    assert (found["method"], found["reference"], found["pairs"], found["missing"]) == (
+    options = ("--reference", "discriminant", "--metric", "ap", "--json", "--out", tmp_path / "e")
+    result = ntmp_done("evaluate", *sorted(runs.glob("run-*")), *options).json
+    (comparison,) = result["comparisons"]
+    assert comparison in [{**row, "family_size": 1} for row in lines(evaluation, "comparisons.jsonl")]
+    assert (comparison["method"], comparison["reference"], comparison["pairs"], comparison["missing"]) == (
         *("ure+relu", "discriminant", 3),
         [],
     )
     values = {(row["method"], row["seed"]): row["value"] for row in result["rows"]}
     differences = [values["ure+relu", seed] - values["discriminant", seed] for seed in range(3)]
-    assert found["difference"] == pytest.approx(np.mean(differences))
-    assert found["smallest_p"] == 0.25
-    assert {own["method"]: own["mean_rank"] for own in result["rankings"]}.keys() == {"ure+relu", "discriminant"}
+    assert comparison["difference"] == pytest.approx(np.mean(differences))
+    assert comparison["smallest_p"] == 0.25
+    assert {row["method"]: row["mean_rank"] for row in result["rankings"]}.keys() == {"ure+relu", "discriminant"}
     for group in result["summary"]:
         assert group["ci_low"] <= group["mean"] <= group["ci_high"]
 
 
 def test_a_run_without_its_partner_is_named(runs, ntmp_done, tmp_path):
-    some = [path for path in sorted(runs.glob("run-*")) if path.name != "run-ure-1"]
-    asked = ("--reference", "discriminant", "--metric", "ap", "--out", tmp_path / "e")
-    result = ntmp_done("evaluate", *some, *asked, "--json").json
-    (found,) = result["comparisons"]
-    assert (found["pairs"], found["missing"]) == (2, ["seed 1: no run of ure+relu"])
-    ended = ntmp_done("evaluate", *some, *asked, "--if-exists", "overwrite", "--wide")
+    chosen = [path for path in sorted(runs.glob("run-*")) if path.name != "run-ure-1"]
+    options = ("--reference", "discriminant", "--metric", "ap", "--out", tmp_path / "e")
+    result = ntmp_done("evaluate", *chosen, *options, "--json").json
+    (comparison,) = result["comparisons"]
+    assert (comparison["pairs"], comparison["missing"]) == (2, ["seed 1: no run of ure+relu"])
+    ended = ntmp_done("evaluate", *chosen, *options, "--if-exists", "overwrite", "--wide")
     assert "2 paired seeds; two seeds cannot prove it." in ended.out
     assert "Missing pairs: ure+relu seed 1: no run of ure+relu" in " ".join(ended.out.split())
 
@@ -98,18 +98,18 @@ def test_tables_show_the_statistics_and_how_small_p_can_get(evaluation, ntmp_don
 
 
 def test_temperatures_are_fitted_to_the_heldout_labels_and_counts(runs, evaluation):
-    found = {(row["run"], row["by"]): row for row in lines(evaluation, "temperatures.jsonl")}
-    assert len(found) == 12
+    temperatures = {(row["run"], row["by"]): row for row in lines(evaluation, "temperatures.jsonl")}
+    assert len(temperatures) == 12
     for seed in range(3):
         run = open_artifact(runs / f"run-discriminant-{seed}")
-        scores = {name: values.astype(float) for name, values in read_all_scores(run).items()}
+        scores = {name: values.astype(float) for name, values in read_scores(run).items()}
         tuples = open_artifact(runs / f"tuples-{seed}")
         labels = read_oracle(tuples, "oracle/heldout-unlabeled.h5")["labels"].astype(bool)
         by_labels = temperature_by_labels(scores["heldout_unlabeled"], labels)
         sizes, counts = (scores[f"heldout_{name}"].astype(int) for name in ("sizes", "counts"))
         by_counts = temperature_by_counts(scores["heldout_tuples"], sizes, counts, logit(0.3) - logit(1 / 3))
         for by, fit in (("labels", by_labels), ("counts", by_counts)):
-            row = found[f"run-discriminant-{seed}", by]
+            row = temperatures[f"run-discriminant-{seed}", by]
             assert row["temperature"] == pytest.approx(fit.value)
             assert row["fit"] == fit.fit
             assert row["heldout_nll"] <= row["heldout_nll_unscaled"]
@@ -118,7 +118,7 @@ def test_temperatures_are_fitted_to_the_heldout_labels_and_counts(runs, evaluati
 def test_calibration_metrics_are_those_of_the_test_scores(runs, evaluation):
     rows = {(row["run"], row["metric"]): row["value"] for row in lines(evaluation, "rows.jsonl")}
     run = open_artifact(runs / "run-discriminant-0")
-    z = read_all_scores(run)["test"].astype(float)
+    z = read_scores(run)["test"].astype(float)
     labels = read_oracle(run, "oracle/test-labels.h5")["labels"].astype(bool)
     for metric, temperature in (("brier", 1.0), ("brier_scaled_labels", rows[run.path.name, "temperature_labels"])):
         expected = brier_score_loss(labels, 1 / (1 + np.exp(-z / temperature)))
@@ -129,15 +129,15 @@ def test_reliability_holds_the_bins_behind_the_errors(evaluation):
     rows = {(row["run"], row["metric"]): row["value"] for row in lines(evaluation, "rows.jsonl")}
     diagrams = lines(evaluation, "reliability.jsonl")
     assert len(diagrams) == 6 * 3 * 2
-    for own in diagrams:
-        suffix = "" if own["scaling"] == "none" else f"_scaled_{own['scaling']}"
-        suffix = ("_at_prior" if own["weighting"] == "at prior" else "") + suffix
-        bins = [each for each in zip(own["mass"], own["confidence"], own["frequency"], strict=True) if each[0]]
+    for row in diagrams:
+        suffix = "" if row["scaling"] == "none" else f"_scaled_{row['scaling']}"
+        suffix = ("_at_prior" if row["weighting"] == "at prior" else "") + suffix
+        bins = [bin for bin in zip(row["mass"], row["confidence"], row["frequency"], strict=True) if bin[0]]
         error = math.fsum(mass * abs(confidence - frequency) for mass, confidence, frequency in bins)
-        assert error == pytest.approx(rows[own["run"], f"ece{suffix}"])
-        parts = own["brier"]
-        total = parts["reliability"] - parts["resolution"] + parts["uncertainty"] + parts["within"]
-        assert total == pytest.approx(rows[own["run"], f"brier{suffix}"])
+        assert error == pytest.approx(rows[row["run"], f"ece{suffix}"])
+        terms = row["brier"]
+        total = terms["reliability"] - terms["resolution"] + terms["uncertainty"] + terms["within"]
+        assert total == pytest.approx(rows[row["run"], f"brier{suffix}"])
 
 
 def test_without_heldout_data_what_needs_it_is_undefined(ntmp_done, tmp_path):
@@ -180,14 +180,14 @@ def elsewhere(runs, ntmp_done) -> Path:
 
 
 def test_runs_on_different_tuples_are_in_different_cells(runs, elsewhere, ntmp_done, tmp_path):
-    some = [runs / "run-ure-0", runs / "run-discriminant-0", elsewhere]
+    chosen = [runs / "run-ure-0", runs / "run-discriminant-0", elsewhere]
     result = ntmp_done(
-        "evaluate", *some, "--reference", "discriminant", "--metric", "ap", "--json", "--out", tmp_path / "e"
+        "evaluate", *chosen, "--reference", "discriminant", "--metric", "ap", "--json", "--out", tmp_path / "e"
     ).json
     cells = {group["method"]: group["tuples"] for group in result["summary"]}
     assert cells["ure+relu"] == cells["discriminant"] != cells["kmeans"]
     assert cells["kmeans"].startswith("3:1 [positive=0+1+2+3,test=")
-    pairs = {own["method"]: (own["pairs"], own["missing"]) for own in result["comparisons"] if own["scope"] == "cell"}
+    pairs = {row["method"]: (row["pairs"], row["missing"]) for row in result["comparisons"] if row["scope"] == "cell"}
     assert pairs == {"ure+relu": (1, []), "kmeans": (0, ["seed 0: no run of discriminant"])}
     assert {group["variant"] for group in result["summary"]} == {""}
 

@@ -24,13 +24,13 @@ def exported(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         session = runtime.InferenceSession(folder / "model.onnx")
         return tuple(session.run(facts["outputs"], {facts["input"]["name"]: rows}))
     with torch.no_grad():
-        return tuple(each.numpy() for each in torch.jit.load(folder / "model.pt")(torch.from_numpy(rows)))
+        return tuple(output.numpy() for output in torch.jit.load(folder / "model.pt")(torch.from_numpy(rows)))
 
 
 def greatest_difference(folder: Path, rows: np.ndarray, table: Path) -> float:
     """Between what was exported and what `predict` wrote, in scores and probabilities."""
-    found = pacsv.read_csv(table)
-    written = found["score"].to_numpy(), found["probability"].to_numpy()
+    table = pacsv.read_csv(table)
+    written = table["score"].to_numpy(), table["probability"].to_numpy()
     return max(float(np.abs(ours - theirs).max()) for ours, theirs in zip(exported(folder, rows), written, strict=True))
 
 

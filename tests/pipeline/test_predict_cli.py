@@ -22,7 +22,7 @@ from sklearn.metrics import log_loss
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.stages.predict import predict_rows
+from ntmp_cli.stages.predict import PredictOptions, predict_rows
 
 LINEAR = ("--model", "linear", "--epochs", 2, "--select", "last")
 
@@ -39,17 +39,17 @@ def work(tmp_path_factory, ntmp_done) -> Path:
 
 def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_done):
     facts = ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "p.csv", "--json").json
-    found = pacsv.read_csv(tmp_path / "p.csv")
-    assert found.column_names == ["id", "score", "probability", "label"]
-    (expected,) = read_scores(open_artifact(work / "run"), "test")
-    scores = found["score"].to_numpy()
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
+    assert predicted.column_names == ["id", "score", "probability", "label"]
+    expected = read_scores(open_artifact(work / "run"))["test"]
+    scores = predicted["score"].to_numpy()
     assert np.allclose(scores, expected, atol=1e-5)
-    assert found["id"].to_pylist() == list(range(119))
-    assert np.allclose(found["probability"].to_numpy(), expit(scores), atol=1e-6)
-    assert np.array_equal(found["label"].to_numpy(), found["probability"].to_numpy() >= 0.5)
+    assert predicted["id"].to_pylist() == list(range(119))
+    assert np.allclose(predicted["probability"].to_numpy(), expit(scores), atol=1e-6)
+    assert np.array_equal(predicted["label"].to_numpy(), predicted["probability"].to_numpy() >= 0.5)
     assert facts == {
         **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
-        **{"rows": 119, "positive": int(found["label"].to_numpy().sum())},
+        **{"rows": 119, "positive": int(predicted["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
         **{"temperature": 1.0, "calibration": "too few held-out tuples"},
     }
@@ -57,15 +57,15 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
 
 def test_a_deployment_prior_moves_log_odds(work, tmp_path, ntmp_done):
     ntmp_done("predict", work / "run", work / "test.csv", "--prior", 0.1, "--out", tmp_path / "p.parquet")
-    found = pq.read_table(tmp_path / "p.parquet")
-    expected = expit(found["score"].to_numpy().astype(float) + logit(0.1) - logit(own_data.PRIOR))
-    assert np.allclose(found["probability"].to_numpy(), expected)
+    predicted = pq.read_table(tmp_path / "p.parquet")
+    expected = expit(predicted["score"].to_numpy().astype(float) + logit(0.1) - logit(own_data.PRIOR))
+    assert np.allclose(predicted["probability"].to_numpy(), expected)
 
 
 def test_formats_blocks_and_pipes_give_the_same_table(work, tmp_path, ntmp_done):
     ntmp_done("predict", work / "run", work / "test.csv", "--out", tmp_path / "a.csv")
     ntmp_done("predict", work / "run", work / "test.parquet", "--out", tmp_path / "b.csv")
-    predict_rows(PredictConfig(), work / "run", work / "test.csv", tmp_path / "c.csv", block_bytes=700)
+    predict_rows(PredictConfig(), work / "run", work / "test.csv", tmp_path / "c.csv", PredictOptions(block_bytes=700))
     words = [sys.executable, "-m", "ntmp_cli", "predict", str(work / "run"), "-", "--out", "-"]
     piped = subprocess.run(words, input=(work / "test.csv").read_bytes(), capture_output=True, check=True)
     tables = [pacsv.read_csv(tmp_path / f"{name}.csv") for name in "abc"] + [
@@ -89,17 +89,17 @@ def test_columns_may_come_in_another_order_and_beside_others(work, tmp_path, ntm
 
 def test_rows_without_ids_are_numbered(work, tmp_path, ntmp_done):
     ntmp_done("predict", work / "run", work / "unlabeled.csv", "--out", tmp_path / "p.csv")
-    found = pacsv.read_csv(tmp_path / "p.csv")
-    assert found.column_names == ["row", "score", "probability", "label"]
-    assert found["row"].to_pylist() == list(range(1, 201))
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
+    assert predicted.column_names == ["row", "score", "probability", "label"]
+    assert predicted["row"].to_pylist() == list(range(1, 201))
 
 
 def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
     ntmp_done("predict", work / "run", work / "tuples.csv", "--with-counts", "--out", tmp_path / "p.csv")
-    found = pacsv.read_csv(tmp_path / "p.csv")
-    assert found.column_names == ["tuple_id", "count", "score", "probability", "posterior", "label"]
-    owner, count = np.array(found["tuple_id"].to_pylist()), found["count"].to_numpy()
-    z, posterior = found["score"].to_numpy().astype(float), found["posterior"].to_numpy()
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
+    assert predicted.column_names == ["tuple_id", "count", "score", "probability", "posterior", "label"]
+    owner, count = np.array(predicted["tuple_id"].to_pylist()), predicted["count"].to_numpy()
+    z, posterior = predicted["score"].to_numpy().astype(float), predicted["posterior"].to_numpy()
     for t in np.unique(owner):
         rows = np.flatnonzero(owner == t)
         (m,) = set(count[rows])
@@ -110,7 +110,7 @@ def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
         whole = sum(np.exp(z[rows[list(c)]].sum()) for c in itertools.combinations(range(5), int(m)))
         assert np.allclose(posterior[rows], weights / whole, atol=1e-4)
         assert np.isclose(posterior[rows].sum(), m, atol=1e-6)
-    assert np.array_equal(found["label"].to_numpy(), posterior >= 0.5)
+    assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.5)
 
 
 def test_rows_without_tuple_have_no_posterior_but_a_probability(work, tmp_path, ntmp_done):
@@ -132,9 +132,9 @@ def test_missing_values_and_new_categories_are_scored(tmp_path, ntmp_done):
     ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, *LINEAR, "--out", tmp_path / "r")
     (tmp_path / "new.csv").write_text("id,colour,size\na,green,\nb,,3\nc,red,2\n")
     ntmp_done("predict", tmp_path / "r", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    found = pacsv.read_csv(tmp_path / "p.csv")
-    assert found["id"].to_pylist() == ["a", "b", "c"]
-    assert np.isfinite(found["score"].to_numpy()).all()
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
+    assert predicted["id"].to_pylist() == ["a", "b", "c"]
+    assert np.isfinite(predicted["score"].to_numpy()).all()
 
 
 # --- runs on simulated tuples -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_runs_on_simulated_images_take_arrays(words, tuples, tmp_path, ntmp_done
         x = file["instances"][()]
     np.savez(tmp_path / "x.npz", x=x, id=np.arange(len(x)))
     np.save(tmp_path / "x.npy", x[:, 0])  # gray images need no channel
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
     for name in ("x.npz", "x.npy"):
         ntmp_done("predict", tmp_path / "r", tmp_path / name, "--out", tmp_path / f"{name}.csv")
         scores = pacsv.read_csv(tmp_path / f"{name}.csv")["score"].to_numpy()
@@ -166,7 +166,7 @@ def test_every_kind_of_method_is_rebuilt(method, tmp_path, ntmp_done):
     with h5py.File(tmp_path / "t" / "test.h5") as file:
         np.save(tmp_path / "x.npy", file["instances"][()])
     ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
     assert np.allclose(pacsv.read_csv(tmp_path / "p.csv")["score"].to_numpy(), expected, atol=1e-4)
 
 
@@ -177,11 +177,11 @@ def test_a_run_on_pictures_takes_a_folder_of_pictures(tmp_path, ntmp, ntmp_done)
     )
     ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.5, *LINEAR, "--out", tmp_path / "r")
     ntmp_done("predict", tmp_path / "r", folder / "test", "--out", tmp_path / "p.csv")
-    found = pacsv.read_csv(tmp_path / "p.csv")
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
     files = sorted((folder / "test").rglob("*.png"))
-    assert found["path"].to_pylist() == [file.relative_to(folder / "test").as_posix() for file in files]
-    (expected,) = read_scores(open_artifact(tmp_path / "r"), "test")
-    assert np.allclose(found["score"].to_numpy(), expected, atol=1e-4)
+    assert predicted["path"].to_pylist() == [file.relative_to(folder / "test").as_posix() for file in files]
+    expected = read_scores(open_artifact(tmp_path / "r"))["test"]
+    assert np.allclose(predicted["score"].to_numpy(), expected, atol=1e-4)
     (folder / "test" / "odd" / "zzz.png").write_bytes(b"broken")
     ended = ntmp("predict", tmp_path / "r", folder / "test", "--out", tmp_path / "q.csv")
     assert ended.code == 3
@@ -211,8 +211,8 @@ def test_probabilities_are_calibrated_by_held_out_counts(many, tmp_path, ntmp_do
     temperature = ended.json["temperature"]
     assert ended.json["calibration"] == "fitted"
     assert f"calibrated by held-out counts: T = {temperature:.3g}" in ended.err
-    found = pq.read_table(out)
-    scores, p = (found[name].to_numpy().astype(float) for name in ("score", "probability"))
+    predicted = pq.read_table(out)
+    scores, p = (predicted[name].to_numpy().astype(float) for name in ("score", "probability"))
     assert np.allclose(p, expit(scores / temperature + logit(0.3) - logit(0.6)), atol=1e-6)
     # The temperature is that of evaluate, which is tested against the likelihood itself.
     ntmp_done("evaluate", many / "r", "--out", tmp_path / "e")
@@ -232,9 +232,9 @@ def test_posteriors_given_counts_use_the_calibrated_scores(many, tmp_path, ntmp_
     np.savez(tmp_path / "x.npz", x=x, offsets=np.arange(0, 41, 2), counts=np.ones(20, int))
     out = tmp_path / "p.csv"
     facts = ntmp_done("predict", many / "r", tmp_path / "x.npz", "--with-counts", "--out", out, "--json").json
-    found = pacsv.read_csv(out)
-    z = found["score"].to_numpy().astype(float).reshape(-1, 2) / facts["temperature"]
-    assert np.allclose(found["posterior"].to_numpy().reshape(-1, 2)[:, 0], expit(z[:, 0] - z[:, 1]), atol=1e-5)
+    predicted = pacsv.read_csv(out)
+    z = predicted["score"].to_numpy().astype(float).reshape(-1, 2) / facts["temperature"]
+    assert np.allclose(predicted["posterior"].to_numpy().reshape(-1, 2)[:, 0], expit(z[:, 0] - z[:, 1]), atol=1e-5)
 
 
 # --- mistakes -------------------------------------------------------------------------------------

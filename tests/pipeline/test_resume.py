@@ -84,7 +84,7 @@ def test_resuming_after_an_interrupt_gives_the_same_bytes(
     epoch, step = stopped
     message = f"error: interrupted in epoch {epoch} of {EPOCHS}, step {step} of {STEPS}; the state is saved\n"
     assert message in ended.err
-    assert "Repeat the command to go on from here; `ntmp train` needs --resume for that." in ended.err
+    assert "Repeat it to go on from there; a single training needs the setting `resume`." in ended.err
     assert ended.out == ""
     assert names(tmp_path) == [".run.checkpoint"]
     ended = interrupt(launcher, tuples, out, (1, 1), KILL, resume=True)
@@ -119,8 +119,8 @@ def test_a_second_ctrl_c_stops_at_once(launcher, tuples, tmp_path):
 def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     """Data beyond the memory budget are visited window by window; the order must come back, too."""
     tuples, data = tmp_path / "tuples", "gaussians:dim=100,size=4000,test=50"
-    asked = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
-    assert launcher.run("make-tuples", *asked, "--out", tuples).code == 0
+    options = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
+    assert launcher.run("make-tuples", *options, "--out", tuples).code == 0
     settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
     assert training_shares(StoredTuples(open_artifact(tuples)), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
@@ -300,7 +300,7 @@ def test_ctrl_c_stops_the_program_itself(tuples, tmp_path):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "of 5000, step" in err
-    assert "; the state is saved\nRepeat the command to go on from here; `ntmp train` needs --resume for that.\n" in err
+    assert "; the state is saved\nRepeat it to go on from there; a single training needs the setting `resume`.\n" in err
     assert "Traceback" not in err
     assert out == ""
     assert names(tmp_path) == [".run.checkpoint"]

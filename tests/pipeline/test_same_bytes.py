@@ -94,8 +94,8 @@ MIXED = ("make-tuples", "--tuple", "3:1", "--tuple", "4:~0.5@0.5", "--prior", 0.
 
 def test_another_shard_size_gives_the_same_tuples(ntmp_done, tmp_path):
     for size in (1, 7, 1000):
-        asked = ("--num-tuples", 30, "--shard-size", size, "--seed", 3)
-        ntmp_done(*MIXED, *asked, "--out", tmp_path / str(size))
+        options = ("--num-tuples", 30, "--shard-size", size, "--seed", 3)
+        ntmp_done(*MIXED, *options, "--out", tmp_path / str(size))
     contents = [everything(tmp_path / str(size)) for size in (1, 7, 1000)]
     shards = [len(tuple_shard_names(open_artifact(tmp_path / str(size)), "train")) for size in (1, 7, 1000)]
     assert shards == [30, 5, 1]
@@ -108,8 +108,8 @@ def test_another_shard_size_gives_the_same_tuples(ntmp_done, tmp_path):
 def test_shards_and_memory_do_not_change_what_is_learned(ntmp_done, tmp_path):
     runs = []
     for size in (7, 1000):
-        asked = ("--num-tuples", 30, "--shard-size", size, "--out", tmp_path / f"t{size}")
-        ntmp_done(*MIXED, *asked)
+        options = ("--num-tuples", 30, "--shard-size", size, "--out", tmp_path / f"t{size}")
+        ntmp_done(*MIXED, *options)
         out = tmp_path / f"r{size}"
         ntmp_done("train", "--tuples", tmp_path / f"t{size}", "--prior", 0.5, "--epochs", 2, "--out", out)
         runs.append(out)

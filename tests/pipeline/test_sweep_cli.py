@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ntmp_cli.artifacts import open_artifact, sole_user
+from ntmp_cli.artifacts import folder_lock, open_artifact
 from ntmp_cli.reporting.words import window_words
 
 TINY = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "train.model=linear", "train.select=last")
@@ -203,11 +203,11 @@ def test_what_cannot_be_meant_is_said_before_anything_runs(words, code, says, nt
 
 
 def test_two_sweeps_do_not_work_in_one_place(ntmp, tmp_path):
-    with sole_user(tmp_path / "s") as mine:
+    with folder_lock(tmp_path / "s") as mine:
         assert mine
         ended = ntmp(*PRIOR, "--out", tmp_path / "s")
     assert ended.code == 2
-    assert "another sweep is at work there" in ended.err
+    assert "another sweep is running in this folder" in ended.err
 
 
 def test_without_ray_the_engine_says_what_to_install(ntmp, tmp_path, monkeypatch):

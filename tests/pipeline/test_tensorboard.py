@@ -34,9 +34,9 @@ def test_events_hold_the_history_of_the_run(ntmp_done, tuples: Path, tmp_path: P
     for key in ("loss", "heldout_risk", "risk_terms/positive", "negative_rate/negative", "lr"):
         group, _, part = key.partition("/")
         expected = [record[group][part] if part else record[group] for record in history]
-        found = events.Scalars(key)
-        assert [event.step for event in found] == [1, 2, 3]
-        assert [event.value for event in found] == pytest.approx(expected, rel=1e-6)
+        scalars = events.Scalars(key)
+        assert [event.step for event in scalars] == [1, 2, 3]
+        assert [event.value for event in scalars] == pytest.approx(expected, rel=1e-6)
     assert all(event.value > 0 for event in events.Scalars("instances_per_second"))
 
 

@@ -18,7 +18,7 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.batches import Batch
-from ntmp_cli.learning.parts import PartedData, joined
+from ntmp_cli.learning.rank_shares import RankShares, union_of_batches
 from ntmp_cli.learning.training_data import training_shares
 from ntmp_cli.stages.make_tuples import make_tuples
 
@@ -81,7 +81,7 @@ def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, se
             assert a["heldout_risk"] == pytest.approx(b["heldout_risk"], abs=1e-5)
         for key in b.get("risk_terms", {}):
             assert a["risk_terms"][key] == pytest.approx(b["risk_terms"][key], abs=1e-5)
-    scores = [read_scores(open_artifact(tmp_path / name), "test")[0] for name in ("two", "one")]
+    scores = [read_scores(open_artifact(tmp_path / name))["test"] for name in ("two", "one")]
     assert np.allclose(*scores, atol=1e-3)
     assert scores[0].std() > 1e-3
 
@@ -103,11 +103,11 @@ def test_every_process_reads_its_own_share_and_all_of_it_is_read_once(tuples: Pa
     assert sum(share.unlabeled for share in shares) == info.unlabeled.train
     assert max(share.tuples for share in shares) - min(share.tuples for share in shares) <= 1
 
-    whole_steps, whole = PartedData(shares).epoch(1)
-    ranks = [PartedData(shares, [rank]).epoch(1) for rank in range(3)]
+    whole_steps, whole = RankShares(shares).epoch(1)
+    ranks = [RankShares(shares, [rank]).epoch(1) for rank in range(3)]
     assert {steps for steps, _ in ranks} == {whole_steps}
-    for batch, *own in zip(whole, *(batches for _, batches in ranks), strict=True):
-        union = joined(own)
+    for batch, *per_rank in zip(whole, *(batches for _, batches in ranks), strict=True):
+        union = union_of_batches(per_rank)
         assert torch.equal(batch.x, union.x)
         assert np.array_equal(batch.sizes, union.sizes)
         assert np.array_equal(batch.counts, union.counts)
@@ -120,7 +120,7 @@ def test_a_union_of_batches_has_tuples_first() -> None:
         x = torch.arange(first, first + inside + rest, dtype=torch.float32)[:, None]
         return Batch(x, np.array(sizes), np.array(sizes) - 1, inside, rest, x[:, 0] / 10)
 
-    union = joined([batch(0, [2, 1], 2), batch(100, [3], 1)])
+    union = union_of_batches([batch(0, [2, 1], 2), batch(100, [3], 1)])
     assert union.x[:, 0].tolist() == [0, 1, 2, 100, 101, 102, 3, 4, 103]
     assert union.targets is not None
     assert torch.equal(union.targets, union.x[:, 0] / 10)

@@ -98,14 +98,14 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "unreachable prior": (
         making("--prior", 0.9, "--unlabeled-size", 600),
         2,
-        "error: prior 0.9 cannot be reached: 600 unlabeled instances need 540 positives and 60 negatives, the part "
-        "they are drawn from has 311 and 336\n",
+        "error: prior 0.9 cannot be reached: 600 unlabeled instances need 540 positives and 60 negatives, "
+        "but only 311 and 336 are available\n",
     ),
     "spec not understood": (making("--tuple", "3/1"), 2, "error: tuple spec '3/1': not understood\n"),
     "spec with an empty range": (making("--tuple", "5:3-1"), 2, "tuple spec '5:3-1': counts 3 to 1 are empty"),
     "spec without weight": (making("--tuple", "3:1@0"), 2, "tuple spec '3:1@0': the weight must be above 0"),
     "spec rate": (making("--tuple", "3:~1.5"), 2, "tuple spec '3:~1.5': the rate 1.5 is not in [0, 1]"),
-    "n without m": (making("--n", 3), 2, "n and m go together: --n 3 --m 1 is the short form of --tuple 3:1"),
+    "n without m": (making("--n", 3), 2, "n and m need each other: --n 3 --m 1 is the short form of --tuple 3:1"),
     "n, m and a spec": (
         making("--n", 3, "--m", 1, "--tuple", "5:2"),
         2,
@@ -114,7 +114,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "tuple larger than the pool": (
         making("--n", 1400, "--m", 700, "--num-tuples", 1),
         2,
-        "error: a tuple may need 700 different positives, but the train tuple part has ",
+        "error: a tuple may need 700 different positives, but the train tuple share has ",
     ),
     "unknown dataset": (making("--dataset", "digit"), 2, "error: unknown dataset 'digit'; did you mean 'digits'?\n"),
     "dataset like no other": (making("--dataset", "xyz"), 2, "unknown dataset 'xyz'; choose from: cifar10, digits,"),
@@ -254,9 +254,9 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "device that is not there": (
         training("--prior", 0.5, "--device", "cuda:99"),
         2,
-        "--device cuda:99: not usable here (",
+        "device cuda:99: not usable here (",
     ),
-    "unknown device": (training("--prior", 0.5, "--device", "abacus"), 2, "error: --device abacus: not usable here ("),
+    "unknown device": (training("--prior", 0.5, "--device", "abacus"), 2, "error: device abacus: not usable here ("),
     "batch of one": (
         training("--prior", 0.5, "--batch-size", 1),
         2,
@@ -520,7 +520,7 @@ def test_training_on_tuples_without_a_risk_exits_4(clamp, ntmp, not_identifiable
     assert (
         "error: the risk is not identifiable: every tuple's rate equals the prior π = 0.5 (effective gap √D/S₀ = 0)\n"
     ) in ended.err
-    assert "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2)" in ended.err
+    assert "Mix in tuples of another rate, such as 3:2 beside 3:1," in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -536,7 +536,7 @@ def test_pooling_several_rates_at_the_prior_exits_4_and_names_the_way_out(ntmp, 
     ended = ntmp(*training, "--mixing", "pooled", "--out", tmp_path / "r")
     assert ended.code == 4
     assert "the mean tuple rate ᾱ = 0.5 equals the prior π = 0.5\n" in ended.err
-    assert "Use --method ure --mixing stratified if the tuples have several rates" in ended.err
+    assert "Use the method ure with stratified mixing if the tuples have several rates" in ended.err
     ntmp_done(*training, "--mixing", "stratified", "--out", tmp_path / "r")
 
 
@@ -563,7 +563,7 @@ def test_a_network_for_images_refuses_features(ntmp, ntmp_done, tmp_path):
     ntmp_done("make-tuples", "--dataset", data, "--prior", 0.5, "--num-tuples", 9, "--out", tmp_path / "t")
     ended = ntmp("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--model", "resnet20", "--out", tmp_path / "r")
     assert ended.code == 2
-    assert "error: model resnet20 needs images, but an instance has shape (2,)\nUse --model mlp.\n" in ended.err
+    assert "error: model resnet20 needs images, but an instance has shape (2,)\nUse the model mlp.\n" in ended.err
 
 
 def test_a_metric_that_was_not_evaluated_cannot_be_reported(ntmp, ntmp_done, study, tmp_path):
@@ -615,6 +615,6 @@ def test_a_bug_of_ours_exits_1_and_shows_where_when_asked(debug, ntmp, tmp_path,
         monkeypatch.delenv("NTMP_DEBUG", raising=False)
     ended = ntmp(*MAKING, tmp_path / "out")
     assert ended.code == 1
-    assert "error: internal error: ZeroDivisionError: oh\nThis is a bug in ntmp. Set NTMP_DEBUG=1" in ended.err
+    assert "error: internal error: ZeroDivisionError: oh\nSet NTMP_DEBUG=1" in ended.err
     assert ("Traceback" in ended.err) is debug
     assert list(tmp_path.iterdir()) == []

@@ -19,15 +19,15 @@ def p_value(seed: int, moved: float = 0.0, prior: float = 0.6) -> tuple[float, f
     positive = rng.random(2000) < prior
     pool = rng.normal(size=2000) + 2 * positive + moved * ~positive
     posterior = count_posterior(z, CountObservations(sizes, counts))
-    found = drift(z, sizes, posterior, 2 * pool - 2 + logit(1 / 3), rng, 200)
-    return found.p_value, found.prior
+    result = drift(z, sizes, posterior, 2 * pool - 2 + logit(1 / 3), rng, 200)
+    return result.p_value, result.prior
 
 
 def test_no_drift_is_seldom_called_one_and_the_prior_is_found():
-    found = np.array([p_value(seed) for seed in range(40)])
-    assert (found[:, 0] <= 0.05).mean() <= 0.15  # two of forty are expected
-    assert 0.2 < found[:, 0].mean() < 0.8
-    assert abs(found[:, 1].mean() - 0.6) < 0.02
+    results = np.array([p_value(seed) for seed in range(40)])
+    assert (results[:, 0] <= 0.05).mean() <= 0.15  # two of forty are expected
+    assert 0.2 < results[:, 0].mean() < 0.8
+    assert abs(results[:, 1].mean() - 0.6) < 0.02
 
 
 def test_negatives_that_look_different_are_noticed():

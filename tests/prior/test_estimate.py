@@ -13,12 +13,12 @@ def estimate(*folds: ScoredTuples, **more):
 
 
 def test_every_estimator_is_reported_with_an_interval_around_its_value(simulate) -> None:
-    found = estimate(simulate(3, 1, 0.3))
-    assert set(found.estimates) == set(priors.names())
+    result = estimate(simulate(3, 1, 0.3))
+    assert set(result.estimates) == set(priors.names())
     for name in ("em-affine", "em", "moments", "tail-ratio"):
-        one = found.estimates[name]
-        assert one.ci[0] < one.value < one.ci[1]
-    assert found.warnings == []
+        single = result.estimates[name]
+        assert single.ci[0] < single.value < single.ci[1]
+    assert result.warnings == []
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say(simulate) -> None:
@@ -26,23 +26,23 @@ def test_intervals_cover_the_truth_as_often_as_they_say(simulate) -> None:
     rng = np.random.default_rng(5)
     hits = {"em-affine": 0, "moments": 0}
     for seed in range(24):
-        # A pool that is itself drawn: its own share of positives scatters, as the bootstrap assumes.
+        # A pool that is itself sampled: its share of positives scatters, as the bootstrap assumes.
         pool = 800
         share = rng.binomial(pool, 0.3) / pool
-        found = estimate(simulate(3, 1, share, tuples=300, pool=pool, seed=seed), confidence=0.9)
+        result = estimate(simulate(3, 1, share, tuples=300, pool=pool, seed=seed), confidence=0.9)
         for name in hits:
-            low, high = found.estimates[name].ci
+            low, high = result.estimates[name].ci
             hits[name] += low <= 0.3 <= high
     assert min(hits.values()) >= 17
 
 
 @pytest.mark.parametrize("prior", [0.2, 0.8])
-def test_mirrored_parts_are_turned_by_their_counts(simulate, prior) -> None:
+def test_mirrored_folds_are_flipped_by_their_counts(simulate, prior) -> None:
     first, second = simulate(3, 1, prior, seed=1), simulate(3, 1, prior, seed=2)
     right = estimate(first, second)
-    turned = estimate(first.mirrored(), second)
-    assert turned.estimates["em-affine"].value == pytest.approx(right.estimates["em-affine"].value, abs=1e-6)
-    assert turned.orientation_nats > 100
+    flipped = estimate(first.mirrored(), second)
+    assert flipped.estimates["em-affine"].value == pytest.approx(right.estimates["em-affine"].value, abs=1e-6)
+    assert flipped.orientation_nats > 100
 
 
 def test_half_positive_tuples_leave_two_answers_until_one_is_assumed(simulate) -> None:
@@ -55,9 +55,9 @@ def test_half_positive_tuples_leave_two_answers_until_one_is_assumed(simulate) -
 
 
 def test_an_assumption_against_the_counts_is_a_warning_not_an_answer(simulate) -> None:
-    found = estimate(simulate(3, 1, 0.2), below_half=False)
-    assert found.estimates["em-affine"].value == pytest.approx(0.2, abs=0.03)
-    assert any("contradict --assume" in text for text in found.warnings)
+    result = estimate(simulate(3, 1, 0.2), below_half=False)
+    assert result.estimates["em-affine"].value == pytest.approx(0.2, abs=0.03)
+    assert any("contradict --assume" in text for text in result.warnings)
 
 
 def test_classes_that_look_different_in_the_pool_are_a_warning(simulate) -> None:

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import ScoredTuples, priors
-from ntmp_cli.prior.resampling import Sums
 
 Sizes = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def moments(data: ScoredTuples) -> float:
     """The estimate, or nan where nothing is identified."""
-    return float(priors.get("moments")(Sums(data).sample())[0])
+    return float(priors.get("moments")(BinnedSums(data).sample())[0])
 
 
-def of_pairs(pairs: list[tuple[int, int]], each: int) -> Sizes:
-    n, m = (np.repeat(column, each) for column in zip(*pairs, strict=True))
+def of_pairs(pairs: list[tuple[int, int]], scores: int) -> Sizes:
+    n, m = (np.repeat(column, scores) for column in zip(*pairs, strict=True))
     return n, m
 
 

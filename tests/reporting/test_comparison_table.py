@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from some_rows import comparison
+from summary_rows import comparison
 
 from ntmp_cli.evaluation.comparisons import Comparison
 from ntmp_cli.reporting.comparison_table import comparison_table, conclude
@@ -13,8 +13,8 @@ LOST = {"difference": -0.05, "difference_low": -0.06, "difference_high": -0.04, 
 NOTHING: dict[str, Any] = dict.fromkeys(("difference", "p", "p_holm", "smallest_p", "smallest_p_holm", "cliff"))
 
 
-def table(*found: Comparison, metrics: tuple[str, ...] = ("accuracy", "ece")) -> Table:
-    made = comparison_table(found, metrics, title="Study")
+def table(*comparisons: Comparison, metrics: tuple[str, ...] = ("accuracy", "ece")) -> Table:
+    made = comparison_table(comparisons, metrics, title="Study")
     assert made is not None
     return made
 
@@ -54,9 +54,9 @@ def test_the_caption_says_what_was_tested_and_how() -> None:
     ],
 )
 def test_the_conclusion_is_no_more_than_the_test_allows(changes: dict[str, Any], conclusion: str) -> None:
-    found = comparison(**changes)
-    assert conclude(found) == conclusion
-    (row,) = table(found).rows
+    compared = comparison(**changes)
+    assert conclude(compared) == conclusion
+    (row,) = table(compared).rows
     assert [cell.text for cell in row if cell.best] == (["better"] if conclusion == "better" else [])
 
 

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.evaluation.summary import SummaryRow
 from ntmp_cli.reporting.dots import dots_caption, method_dots

@@ -47,10 +47,10 @@ def opened(png: bytes) -> Image.Image:
 
 
 def test_learning_curves_are_the_same_bytes_every_time() -> None:
-    some = curves(["ure+abs", "uu"], ["digits 3:1 π=0.5"])
-    first = learning_curves(some, title="Study")
+    study = curves(["ure+abs", "uu"], ["digits 3:1 π=0.5"])
+    first = learning_curves(study, title="Study")
     with matplotlib.rc_context({"font.size": 20, "lines.linewidth": 9}):  # a user's own matplotlibrc
-        second = learning_curves(some, title="Study")
+        second = learning_curves(study, title="Study")
     assert set(first) == {"svg", "png"}
     assert first == second
     assert b"<dc:date>" not in first["svg"]
@@ -70,7 +70,7 @@ def test_learning_curves_svg_is_well_formed() -> None:
 
 
 @pytest.mark.parametrize(
-    "some",
+    "recorded",
     [
         pytest.param([Curve("kmeans", "digits", 0, [], [], [], [])], id="nothing recorded"),
         pytest.param([Curve("kmeans", "digits", 0, [], [], [], [(1, 0.6)])], id="one accuracy"),
@@ -80,8 +80,8 @@ def test_learning_curves_svg_is_well_formed() -> None:
         pytest.param(curves(["_hidden", "a" * 200], ["g" * 300]), id="odd labels"),
     ],
 )
-def test_learning_curves_draw_whatever_was_recorded(some: list[Curve]) -> None:
-    assert opened(learning_curves(some, title="Study " * 40)["png"]).width == 1000
+def test_learning_curves_show_whatever_was_recorded(recorded: list[Curve]) -> None:
+    assert opened(learning_curves(recorded, title="Study " * 40)["png"]).width == 1000
 
 
 def test_no_curves_give_no_figure() -> None:
@@ -140,12 +140,12 @@ def diagrams(labels: list[str], groups: list[str], scalings: tuple[str, ...] = (
 
 
 def test_reliability_diagrams_are_the_same_bytes_every_time_and_grow_by_a_row_per_group() -> None:
-    one, again = (reliability_diagrams(diagrams(["a", "b"], ["g"]), title="t") for _ in range(2))
-    assert one == again
-    assert set(one) == {"svg", "png"}
+    first, repeated = (reliability_diagrams(diagrams(["a", "b"], ["g"]), title="t") for _ in range(2))
+    assert first == repeated
+    assert set(first) == {"svg", "png"}
     two = reliability_diagrams(diagrams(["a"], ["g", "h"]), title="t")
-    assert opened(two["png"]).height > 1.7 * opened(one["png"]).height
-    assert ElementTree.fromstring(one["svg"]).tag.endswith("svg")
+    assert opened(two["png"]).height > 1.7 * opened(first["png"]).height
+    assert ElementTree.fromstring(first["svg"]).tag.endswith("svg")
 
 
 def test_no_diagrams_give_no_figure() -> None:
@@ -161,10 +161,10 @@ def test_bins_of_seeds_are_pooled_by_mass() -> None:
     assert frequency.tolist() == pytest.approx([0.25 * 0.4, 0.25 + 0.75 * 0.2])
 
 
-def test_importing_the_rooms_loads_nothing_heavy() -> None:
+def test_importing_evaluation_and_reporting_loads_nothing_heavy() -> None:
     code = (
         "import sys, ntmp_cli.evaluation.metrics, ntmp_cli.evaluation.summary, ntmp_cli.reporting.figures, "
-        "ntmp_cli.reporting.tables\n"
+        "ntmp_cli.reporting.results_table\n"
         "sys.exit(' '.join({'torch', 'matplotlib', 'rich', 'sklearn', 'scipy'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.commands.result_views import overview_view
 from ntmp_cli.evaluation.summary import SummaryRow
@@ -69,7 +69,7 @@ def test_the_screen_fits_its_width_and_folds_no_number(width: int) -> None:
     assert not any("…" in line for line in lines)
 
 
-def test_every_column_is_shown_if_asked() -> None:
+def test_every_column_is_shown_on_request() -> None:
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=1000, highlight=False)

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
-from ntmp_cli.reporting.tables import results_table
+from ntmp_cli.reporting.results_table import results_table
 
 HOSTILE = "</textarea></title></style><script>alert('x')</script><img src=x onerror=alert(1)>\" onclick=\"alert(2)"
 

@@ -4,14 +4,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from some_rows import group
+from summary_rows import group
 
 from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.comparisons import Entry
+from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.evaluation.summary import cell_of
 from ntmp_cli.learning.method import methods
-from ntmp_cli.reporting.paper import Ours, beside_the_paper, matches, paper_cells
+from ntmp_cli.reporting.paper import RunSetting, beside_the_paper, matches, paper_cells
 
 
 def test_the_cells_of_the_paper_are_complete_and_fractions() -> None:
@@ -39,8 +39,8 @@ def test_the_paper_is_named_in_our_words() -> None:
     ],
 )
 def test_accuracy_is_found_by_data_set_tuples_prior_and_method(method: str, place: Any, mean: float) -> None:
-    ours = group(method, mean + 0.01, **place)
-    (line,) = beside_the_paper([ours], {}, title="Study").rows
+    row = group(method, mean + 0.01, **place)
+    (line,) = beside_the_paper([row], {}, title="Study").rows
     shown = dict(zip(("ours", "paper", "difference"), (cell.text for cell in line[-3:]), strict=True))
     assert shown["ours"] == f"{100 * mean + 1:.2f} ± 1.00"
     assert shown["paper"].startswith(f"{100 * mean:.2f} ± ")
@@ -59,17 +59,17 @@ def test_accuracy_is_found_by_data_set_tuples_prior_and_method(method: str, plac
     ],
 )
 def test_other_settings_are_not_set_beside_the_paper(changes: dict[str, Any]) -> None:
-    ours = group("ure", 0.9)
-    ours.update(changes)  # type: ignore[typeddict-item]
-    assert not any(matches(cell, ours, Ours(0.0, False)) for cell in paper_cells())
+    row = group("ure", 0.9)
+    row.update(changes)  # type: ignore[typeddict-item]
+    assert not any(matches(cell, row, RunSetting(0.0, False)) for cell in paper_cells())
 
 
 def test_calibration_is_matched_by_the_gap_and_the_small_table_by_the_frozen_encoder() -> None:
     calibrated = group("ure", 0.4, "ap", dataset="fashion-mnist", prior=7 / 12)
     small = group("ure", 0.9, "ap")
     facts = {
-        (cell_of(calibrated), Entry("ure", "")): Ours(0.25, False),
-        (cell_of(small), Entry("ure", "")): Ours(1 / 6, True),
+        (cell_of(calibrated), MethodVariant("ure", "")): RunSetting(0.25, False),
+        (cell_of(small), MethodVariant("ure", "")): RunSetting(1 / 6, True),
     }
     table = beside_the_paper([calibrated, small], facts, title="Study")
     assert [row[-2].text for row in table.rows] == ["0.3600 ± 0.0330", "0.9200 ± 0.0100"]
@@ -80,20 +80,22 @@ def test_calibration_is_matched_by_the_gap_and_the_small_table_by_the_frozen_enc
 
 def test_a_method_that_the_paper_lacks_stands_beside_its_best() -> None:
     """MNIST (3,1) at .5: the best of seven is URE+ReLU, with 98.87."""
-    own = {cell.method: cell.mean for cell in paper_cells() if (cell.dataset, cell.n, cell.prior) == ("mnist", 3, 0.5)}
-    best = max(own, key=lambda name: own[name])
+    means = {
+        cell.method: cell.mean for cell in paper_cells() if (cell.dataset, cell.n, cell.prior) == ("mnist", 3, 0.5)
+    }
+    best = max(means, key=lambda name: means[name])
     table = beside_the_paper([group("count", 0.9882, prior=0.5, dataset="mnist")], {}, title="Study")
     ((*_, paper, difference),) = table.rows
-    assert paper.text.startswith(f"{100 * own[best]:.2f} ± ")
+    assert paper.text.startswith(f"{100 * means[best]:.2f} ± ")
     assert paper.text.endswith(f"({best})")
     assert (best, difference.text) == ("ure+relu", "−0.05")
     assert "stands beside the paper's best" in table.caption
 
 
 def test_the_best_of_a_calibration_is_the_smallest() -> None:
-    ours = group("count", 0.02, "ece_scaled_labels", dataset="fashion-mnist", prior=7 / 12)
-    facts = {(cell_of(ours), Entry("count", "")): Ours(0.25, False)}
-    ((*_, paper, _),) = beside_the_paper([ours], facts, title="Study").rows
+    row = group("count", 0.02, "ece_scaled_labels", dataset="fashion-mnist", prior=7 / 12)
+    facts = {(cell_of(row), MethodVariant("count", "")): RunSetting(0.25, False)}
+    ((*_, paper, _),) = beside_the_paper([row], facts, title="Study").rows
     assert paper.text.endswith("(ure+abs)")
 
 

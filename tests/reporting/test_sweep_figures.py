@@ -1,4 +1,4 @@
-"""Figures of sweeps: the same values give the same bytes, and what must be seen is drawn."""
+"""Figures of sweeps: the same values give the same bytes, and windows, marks and lines are plotted."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 
 import pytest
 
-from ntmp_cli.reporting.sweep_figures import CRITICAL, WINDOW, Line, Mark, Panel, grid_figure, sweep_figure
+from ntmp_cli.reporting.sweep_figures import CRITICAL, WINDOW, Mark, Panel, Series, grid_figure, sweep_figure
 
-LINE = Line("ure", [-0.1, 0.0, 0.1], [0.8, None, 0.9], [0.7, None, 0.8], [0.9, None, 1.0])
+LINE = Series("ure", [-0.1, 0.0, 0.1], [0.8, None, 0.9], [0.7, None, 0.8], [0.9, None, 1.0])
 
 
-def drawn(*panels: Panel) -> str:
+def svg_of(*panels: Panel) -> str:
     return sweep_figure(panels, xlabel="offset", title="Title", note="A note.")["svg"].decode()
 
 
 def test_a_window_is_shaded_and_critical_points_are_red_and_dashed():
-    svg = drawn(Panel("ap", [LINE], "", (-0.1, 0.0), [Mark("interval", (0.1,)), Mark("change", (), ":")]))
+    svg = svg_of(Panel("ap", [LINE], "", (-0.1, 0.0), [Mark("interval", (0.1,)), Mark("change", (), ":")]))
     assert WINDOW.lower() in svg
     dashed = [style for style in re.findall(r'style="([^"]*)"', svg) if CRITICAL.lower() in style]
     assert len(dashed) == 2  # the line and its place in the legend
@@ -24,7 +24,7 @@ def test_a_window_is_shaded_and_critical_points_are_red_and_dashed():
 
 
 def test_nothing_found_is_not_drawn():
-    svg = drawn(Panel("ap", [LINE]))
+    svg = svg_of(Panel("ap", [LINE]))
     assert WINDOW.lower() not in svg
     assert CRITICAL.lower() not in svg
 

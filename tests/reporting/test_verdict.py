@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from some_rows import comparison, group
+from summary_rows import comparison, group
 
 from ntmp_cli.evaluation.comparisons import compare
 from ntmp_cli.evaluation.summary import Row, summarise
@@ -21,8 +21,8 @@ def rows_of(values: Values, metric: str = "accuracy", prior: float = 0.5) -> lis
             **{**place, "method": method, "is_oracle": method == "supervised", "metric": metric},  # type: ignore[typeddict-item]
             **{"seed": seed, "tuples_seed": seed, "value": value, "run": f"{method}-{seed}"},
         )
-        for method, own in values.items()
-        for seed, value in enumerate(own)
+        for method, method_values in values.items()
+        for seed, value in enumerate(method_values)
     ]
 
 
@@ -69,8 +69,8 @@ def test_a_mean_that_most_seeds_contradict_is_not_called_a_victory() -> None:
 
 
 def test_a_difference_in_an_unclear_direction_is_not_claimed() -> None:
-    found = comparison(wins=5, losses=7)
-    text = verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [found])
+    compared = comparison(wins=5, losses=7)
+    text = verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [compared])
     assert "beats" not in text
     assert text.endswith(
         "the two differ significantly (p = 0.002 after Holm over 4 comparisons), in which direction is not clear."
@@ -78,8 +78,8 @@ def test_a_difference_in_an_unclear_direction_is_not_claimed() -> None:
 
 
 def test_what_the_test_does_not_find_is_said() -> None:
-    found = comparison(p=0.2, p_holm=0.8, wins=8, losses=4)
-    assert verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [found]) == (
+    compared = comparison(p=0.2, p_holm=0.8, wins=8, losses=4)
+    assert verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [compared]) == (
         "ours 90.0 % beats the reference theirs 85.0 % on 8 of 12 seeds; "
         "the test does not tell them apart (p = 0.8 after Holm over 4 comparisons)."
     )
@@ -187,9 +187,9 @@ def test_significance_is_claimed_exactly_for_a_small_p_and_never_of_few_seeds(
     pairs: list[tuple[float, float]], metric: str
 ) -> None:
     values: Values = dict(zip("ab", zip(*pairs, strict=True), strict=True))
-    (found,) = compare(rows_of(values, metric), "b")
+    (compared,) = compare(rows_of(values, metric), "b")
     text = said(values, metric=metric, reference="b")
     if "same mean" in text:
         return
-    assert ("significant" in text) == ((found["p_holm"] or 0.0) < 0.05)
+    assert ("significant" in text) == ((compared["p_holm"] or 0.0) < 0.05)
     assert len(pairs) >= 6 or "cannot prove it" in text

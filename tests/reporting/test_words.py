@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from some_rows import comparison, group
+from summary_rows import comparison, group
 
 from ntmp_cli.evaluation.comparisons import compare
 from ntmp_cli.evaluation.summary import Row, summarise
@@ -21,9 +21,9 @@ def row(method: str, seed: int, value: float, metric: str = "accuracy", dataset:
     return Row(**place, metric=metric, seed=seed, tuples_seed=seed, value=value, run=f"{method}-{seed}")  # type: ignore[typeddict-item]
 
 
-def found(ours: list[float], theirs: list[float], metric: str = "accuracy") -> str:
-    rows = [row("ours", seed, value, metric) for seed, value in enumerate(ours)]
-    rows += [row("theirs", seed, value, metric) for seed, value in enumerate(theirs)]
+def sentence_of(values: list[float], reference_values: list[float], metric: str = "accuracy") -> str:
+    rows = [row("ours", seed, value, metric) for seed, value in enumerate(values)]
+    rows += [row("theirs", seed, value, metric) for seed, value in enumerate(reference_values)]
     return comparison_words(compare(rows, "theirs")[0])
 
 
@@ -52,13 +52,13 @@ def test_less_is_better_where_it_is() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5])
 def test_with_few_seeds_the_sentence_says_that_the_test_cannot_decide(seeds: int) -> None:
     """However large the difference: the smallest two-sided p is 2^(1−S)."""
-    text = found([0.99] * seeds, [0.5 + 0.01 * seed for seed in range(seeds)])
+    text = sentence_of([0.99] * seeds, [0.5 + 0.01 * seed for seed in range(seeds)])
     assert f"The test cannot decide: the smallest p that {seeds} pairs can reach is {2.0 ** (1 - seeds):.3g}." in text
     assert "significant" not in text
 
 
 def test_six_seeds_can_decide() -> None:
-    assert f"ours {BETTER} (p = 0.0312)" in found([0.99] * 6, [0.5 + 0.01 * seed for seed in range(6)])
+    assert f"ours {BETTER} (p = 0.0312)" in sentence_of([0.99] * 6, [0.5 + 0.01 * seed for seed in range(6)])
 
 
 def test_what_the_test_does_not_find_is_not_claimed() -> None:
@@ -80,8 +80,8 @@ def test_a_p_that_holm_lowered_below_what_the_head_of_the_family_could_reach_cou
 
 def test_an_oracle_never_wins() -> None:
     lost = {"difference": -0.05, "difference_low": -0.06, "difference_high": -0.04, "wins": 0, "losses": 12}
-    for own in (comparison(reference="supervised", **lost), comparison(reference="supervised")):
-        text = comparison_words(own)
+    for compared in (comparison(reference="supervised", **lost), comparison(reference="supervised")):
+        text = comparison_words(compared)
         assert "the upper bound supervised" in text
         assert "the upper bound sees the labels" in text
         assert "better" not in text
@@ -106,7 +106,7 @@ def test_one_pair_has_no_interval_and_missing_ones_are_counted() -> None:
 
 
 def test_equal_means_are_called_equal_to_the_digits_shown() -> None:
-    assert "have the same mean accuracy to the digits shown" in found([0.5] * 6, [0.5] * 6)
+    assert "have the same mean accuracy to the digits shown" in sentence_of([0.5] * 6, [0.5] * 6)
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.04999, "just below 0.05"), (0.05, "0.05"), (0.0501, "0.0501")])
@@ -121,17 +121,17 @@ def test_rounding_never_moves_p_across_the_level(p: float, text: str) -> None:
 def test_a_winner_is_named_exactly_if_p_is_small_and_all_signs_agree(
     pairs: list[tuple[float, float]], metric: str
 ) -> None:
-    ours, theirs = map(list, zip(*pairs, strict=True))
-    text = found(ours, theirs, metric)
-    rows = [row("ours", s, v, metric) for s, v in enumerate(ours)]
-    rows += [row("theirs", s, v, metric) for s, v in enumerate(theirs)]
-    (own,) = compare(rows, "theirs")
-    assert own["p_holm"] is not None
-    sign = np.sign(own["difference"] or 0.0)
+    values, reference_values = map(list, zip(*pairs, strict=True))
+    text = sentence_of(values, reference_values, metric)
+    rows = [row("ours", s, v, metric) for s, v in enumerate(values)]
+    rows += [row("theirs", s, v, metric) for s, v in enumerate(reference_values)]
+    (compared,) = compare(rows, "theirs")
+    assert compared["p_holm"] is not None
+    sign = np.sign(compared["difference"] or 0.0)
     if metric == "ece":
         sign = -sign
-    assert (BETTER in text) <= (own["p_holm"] < 0.05)
-    assert ("significant" in text) == (own["p_holm"] < 0.05)
+    assert (BETTER in text) <= (compared["p_holm"] < 0.05)
+    assert ("significant" in text) == (compared["p_holm"] < 0.05)
     if BETTER in text:
         assert f"{'ours' if sign > 0 else 'theirs'} {BETTER}" in text
     if len(pairs) < 6:
@@ -156,8 +156,8 @@ def test_a_study_is_summed_up_without_its_oracle() -> None:
 
 def test_a_study_counts_what_the_tests_found() -> None:
     few = comparison(pairs=3, p=0.25, p_holm=0.25, smallest_p=0.25, smallest_p_holm=0.25)
-    found = [comparison(), comparison(p_holm=0.3), few]
-    assert study_words([group("ours", 0.9)], "accuracy", found)[-1] == (
+    comparisons = [comparison(), comparison(p_holm=0.3), few]
+    assert study_words([group("ours", 0.9)], "accuracy", comparisons)[-1] == (
         "Tested against theirs by accuracy, cell by cell: 3 comparisons, 1 with p < 0.05 after Holm; "
         "1 cannot reach p < 0.05 with so few pairs."
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig
-from ntmp_cli.data.specs import draw_sizes, mean_rate, parse_spec
+from ntmp_cli.data.specs import mean_rate, parse_spec, sample_sizes
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.settings import build
 from ntmp_cli.sweeps.plans import plan_count_noise, plan_gap, plan_grid, plan_prior
@@ -97,7 +97,7 @@ def test_a_grid_crosses_its_settings_and_tuples_are_shared_where_they_can_be():
     assert all(cell.tuples and cell.training.prior == cell.tuples.prior for cell in plan.cells)
 
 
-def test_values_that_no_folder_can_be_called_get_names_of_their_own():
+def test_values_that_no_folder_name_can_hold_get_different_names():
     plan = grid({"make_tuples": {"tuples": [["3:1"], ["3:2"], ["3:1", "3:2"]]}}, make_tuples={"prior": 0.5}, seeds=[0])
     names = [cell.name for cell in plan.cells]
     assert len(set(names)) == 3
@@ -118,7 +118,7 @@ def test_a_setting_that_one_of_the_methods_does_not_have_is_a_coordinate_of_its_
     assert [cell.training.ignored for cell in plan.cells] == [("clamp",), ("clamp",), (), ()]
 
 
-def test_a_setting_of_both_groups_is_told_apart():
+def test_a_setting_of_both_groups_is_distinguished():
     plan = grid(
         {"make_tuples": {"count_noise": [0.0, 0.1]}, "train": {"count_noise": [0.0, 0.1]}}, train={"prior": 0.5}
     )
@@ -143,13 +143,13 @@ def test_grids_that_cannot_be_meant_are_refused(vary, settings, says):
         grid(vary, **settings)
 
 
-def test_own_tuples_are_not_drawn_again():
+def test_given_tuples_are_not_made_again():
     with pytest.raises(UsageError, match="make_tuples"):
-        plan_prior(PriorSweepConfig(make_tuples={"n": 3, "m": 1}), 0.5, 0.2, own_tuples=True)
+        plan_prior(PriorSweepConfig(make_tuples={"n": 3, "m": 1}), 0.5, 0.2, given_tuples=True)
     config = build(GridSweepConfig, {"vary": {"make_tuples": {"prior": [0.2]}}}, "grid")
-    with pytest.raises(UsageError, match="not drawn again"):
-        plan_grid(config, own_tuples=True)
-    plan = plan_prior(PriorSweepConfig(), 0.5, 0.2, own_tuples=True)
+    with pytest.raises(UsageError, match="not made again"):
+        plan_grid(config, given_tuples=True)
+    plan = plan_prior(PriorSweepConfig(), 0.5, 0.2, given_tuples=True)
     assert {cell.tuples for cell in plan.cells} == {None}
     assert {cell.training.seed for cell in plan.cells} == {0, 1, 2, 3, 4}
 
@@ -164,8 +164,8 @@ def test_offsets_need_their_reference_and_points_are_given_once():
 
 
 @pytest.mark.parametrize("specs", [["3:1"], ["5:1-3"], ["5:~0.4"], ["3-7:1-2"], ["3:1@0.7", "5:4@0.3", "2-4:~0.9"]])
-def test_the_mean_rate_is_that_of_drawn_tuples(specs):
+def test_the_mean_rate_is_that_of_sampled_tuples(specs):
     parsed = [parse_spec(text) for text in specs]
-    n, m = draw_sizes(parsed, 200_000, np.random.default_rng(0))
+    n, m = sample_sizes(parsed, 200_000, np.random.default_rng(0))
     rates = m / n
     assert mean_rate(parsed) == pytest.approx(rates.mean(), abs=5 * rates.std() / np.sqrt(len(rates)) + 1e-12)

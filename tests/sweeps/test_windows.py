@@ -27,22 +27,22 @@ def window(points: list[Point]) -> Window:
 
 def test_the_window_of_a_plateau_with_a_cliff_on_either_side():
     means = {-0.3: 0.5, -0.2: 0.89, -0.1: 0.9, 0.0: 0.9, 0.1: 0.885, 0.2: 0.87, 0.3: 0.9}
-    found = window([known(x, m) for x, m in means.items()])
-    assert found.interval == (-0.2, 0.1)  # 0.3 is as good, but not reachable from 0
-    assert found.critical_performance == 0.2
-    assert found.critical_ci is None
+    reached = window([known(x, m) for x, m in means.items()])
+    assert reached.interval == (-0.2, 0.1)  # 0.3 is as good, but not reachable from 0
+    assert reached.critical_performance == 0.2
+    assert reached.critical_ci is None
 
 
 def test_a_wide_interval_ends_the_window_and_is_critical():
-    found = window([known(-0.1, 0.9, 0.06), known(0.0, 0.9), known(0.1, 0.9), known(0.2, 0.9, 0.07)])
-    assert found.interval == (0.0, 0.1)
-    assert found.critical_ci == 0.1
-    assert found.wide == (-0.1,)
+    reached = window([known(-0.1, 0.9, 0.06), known(0.0, 0.9), known(0.1, 0.9), known(0.2, 0.9, 0.07)])
+    assert reached.interval == (0.0, 0.1)
+    assert reached.critical_ci == 0.1
+    assert reached.wide == (-0.1,)
 
 
 def test_both_sides_are_critical_when_both_are_as_near():
-    found = window([known(-0.1, 0.8), known(0.0, 0.9), known(0.1, 0.8)])
-    assert found.changed == (-0.1, 0.1)
+    reached = window([known(-0.1, 0.8), known(0.0, 0.9), known(0.1, 0.8)])
+    assert reached.changed == (-0.1, 0.1)
 
 
 def test_none_is_said_as_none():
@@ -69,16 +69,16 @@ POINTS = st.lists(
 
 
 @given(POINTS)
-def test_the_definition_of_the_window_holds(drawn):
-    points = [unknown(x) if mean is None else known(x, mean, width) for x, mean, width in drawn]
+def test_the_definition_of_the_window_holds(triples):
+    points = [unknown(x) if mean is None else known(x, mean, width) for x, mean, width in triples]
     by_x = {p.x: p for p in points}
-    found = window(points)
+    reached = window(points)
     reference = by_x[0].mean if 0 in by_x else None
     widths = {x: p.width for x, p in by_x.items() if p.width is not None}
     moved = {} if reference is None else {x: abs(reference - p.mean) for x, p in by_x.items() if p.mean is not None}
     good = {x for x in moved if moved[x] <= 0.02 and widths[x] <= 0.05}
-    assert found.critical_ci == min((abs(x) for x, w in widths.items() if w >= 0.05), default=None)
-    assert found.critical_performance == min((abs(x) for x in moved if moved[x] > 0.02), default=None)
+    assert reached.critical_ci == min((abs(x) for x, w in widths.items() if w >= 0.05), default=None)
+    assert reached.critical_performance == min((abs(x) for x in moved if moved[x] > 0.02), default=None)
     # Brute force over all intervals of the grid: the longest around 0 whose every point is good.
     grid = sorted(by_x)
     around = [
@@ -86,7 +86,7 @@ def test_the_definition_of_the_window_holds(drawn):
         for a, b in itertools.product(grid, grid)
         if a <= 0 <= b and 0 in by_x and all(x in good for x in grid if a <= x <= b)
     ]
-    assert found.interval == max(around, key=lambda ab: ab[1] - ab[0], default=None)
+    assert reached.interval == max(around, key=lambda ab: ab[1] - ab[0], default=None)
 
 
 def test_wide_points_of_the_gap_are_those_of_least_gap():
@@ -104,11 +104,11 @@ def test_the_interval_is_that_of_the_exact_bootstrap_distribution():
 
 
 def test_undefined_values_are_left_out_of_a_point():
-    found = point(0.1, [0.9, None, 0.8, math.nan], 200, np.random.default_rng(0))
-    assert (found.seeds, found.mean) == (2, pytest.approx(0.85))
-    assert found.std == pytest.approx(np.std([0.9, 0.8], ddof=1))
-    assert found.low is not None
-    assert 0.8 <= found.low <= 0.85
+    summary = point(0.1, [0.9, None, 0.8, math.nan], 200, np.random.default_rng(0))
+    assert (summary.seeds, summary.mean) == (2, pytest.approx(0.85))
+    assert summary.std == pytest.approx(np.std([0.9, 0.8], ddof=1))
+    assert summary.low is not None
+    assert 0.8 <= summary.low <= 0.85
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.integers(0, 100))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from design_strategies import designs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from some_designs import designs
 
 from ntmp_cli.theory.advice import additions, priors_to_avoid, tuples_to_add
-from ntmp_cli.theory.clamps import source_parts
 from ntmp_cli.theory.strata import Design, Stratum
 
 MARGINS = st.floats(0.01, 0.5)
@@ -40,7 +38,7 @@ def test_every_addition_that_is_offered_reaches_the_margin(design: Design, margi
     assert [s.instances for s in offered] == sorted(s.instances for s in offered)
     for s in offered:
         assert design.with_added(s).stratified().gap >= margin * (1 - 1e-12)
-        assert s.n in {own.n for own in design.strata}
+        assert s.n in {stratum.n for stratum in design.strata}
 
 
 def test_mixed_tuples_are_offered_beside_those_of_one_class() -> None:
@@ -59,24 +57,3 @@ def test_pools_inside_the_interval_break_the_margin_and_those_outside_keep_it(de
         assume(abs(gap - margin) > 1e-9)
         inside = avoid is not None and avoid[0] < prior < avoid[1]
         assert (gap < margin) == inside
-
-
-@pytest.mark.parametrize(
-    ("alpha", "prior", "negative"),
-    [((3, 1), 0.5, "tuples"), ((3, 1), 0.2, "unlabeled"), ((3, 2), 0.5, "tuples"), ((3, 2), 0.8, "unlabeled")],
-)
-def test_source_parts_at_a_perfect_classifier_are_those_of_the_papers_formulas(
-    alpha: tuple[int, int], prior: float, negative: str
-) -> None:
-    n, m = alpha
-    a = m / n
-    # ℓ(g,+1) is 1 on negatives, ℓ(g,−1) is 1 on positives.
-    tuples = prior * (1 - prior) * (-(1 - a) + a) / (prior - a)
-    unlabeled = (prior * (1 - a) * (1 - prior) - (1 - prior) * a * prior) / (prior - a)
-    found = source_parts(Design((Stratum(n, m, 100),), 170, prior).stratified())
-    assert found == pytest.approx((tuples, unlabeled))
-    assert ("tuples" if found[0] < 0 else "unlabeled") == negative
-
-
-def test_source_parts_are_nonnegative_at_a_rate_of_one_half() -> None:
-    assert source_parts(Design((Stratum(4, 2, 50),), 70, 0.3).stratified()) == pytest.approx((0, 0), abs=1e-12)

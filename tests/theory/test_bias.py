@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from design_strategies import PRIORS, designs, fitted_class_means
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from some_designs import PRIORS, designs, fitted_class_means
 
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.theory.bias import (
@@ -20,7 +20,7 @@ from ntmp_cli.theory.bias import (
     shifted_bias,
     sub_gaussian_reach,
 )
-from ntmp_cli.theory.counts import recorded_strata
+from ntmp_cli.theory.recorded_counts import recorded_strata
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
 ERRORS = st.floats(-0.2, 0.2)
@@ -29,9 +29,9 @@ ERRORS = st.floats(-0.2, 0.2)
 def bias_of(groups: Groups, true_rates: np.ndarray, plus: np.ndarray, minus: np.ndarray, losses: np.ndarray) -> float:
     """R̃ − R of the weights of `groups` where the rates are really `true_rates`: losses (2, points) of ℓ₊ and ℓ₋."""
     densities = true_rates[:, None] * plus + (1 - true_rates)[:, None] * minus
-    believed = fitted_class_means(groups, densities)
+    fitted = fitted_class_means(groups, densities)
     prior = groups.prior
-    risk = prior * believed[0] @ losses[0] + (1 - prior) * believed[1] @ losses[1]
+    risk = prior * fitted[0] @ losses[0] + (1 - prior) * fitted[1] @ losses[1]
     return float(risk - true_rates[-1] * plus @ losses[0] - (1 - true_rates[-1]) * minus @ losses[1])
 
 
@@ -67,10 +67,10 @@ def test_one_stratum_and_a_wrong_prior_have_the_closed_form_within_the_papers_bo
     alpha = m / n
     assume(abs(prior - alpha) > 1e-3)
     groups = Design((Stratum(n, m, 700),), 900, prior).stratified()
-    found = largest_prior_bias(groups, error)
-    assert found == pytest.approx(abs(error) * (prior * (1 - alpha) + (1 - prior) * alpha) / abs(prior - alpha))
+    bias = largest_prior_bias(groups, error)
+    assert bias == pytest.approx(abs(error) * (prior * (1 - alpha) + (1 - prior) * alpha) / abs(prior - alpha))
     bound = prior_bound(alpha, prior, abs(error))
-    assert bound is None or found <= bound * (1 + 1e-9)
+    assert bound is None or bias <= bound * (1 + 1e-9)
 
 
 @given(PRIORS, st.integers(0, 6), ERRORS, st.integers(0, 2**31))
@@ -141,9 +141,9 @@ def test_noisy_counts_shift_the_mean_rate_only_where_tuples_are_pure() -> None:
     n, m, seen = drawn_with_noise(0.15)
     noisy, true = float((seen / n).mean()), float((m / n).mean())
     assert noisy < true - 0.005  # 4 of 4 can only be recorded lower
-    found = shifted_bias(recorded_strata(NOISY.strata, 0.15), NOISY.unlabeled, NOISY.prior)
+    bias = shifted_bias(recorded_strata(NOISY.strata, 0.15), NOISY.unlabeled, NOISY.prior)
     expected = 2 * NOISY.prior * (1 - NOISY.prior) * (true - noisy) / abs(NOISY.prior - noisy)
-    assert found == pytest.approx(expected, rel=0.1)
+    assert bias == pytest.approx(expected, rel=0.1)
     mixed = recorded_strata((Stratum(3, 1, 500.0),), 0.15)
     assert shifted_bias(mixed, 1000, 0.6) == pytest.approx(0, abs=1e-12)
 

@@ -1,4 +1,4 @@
-"""What can be told from tuples, held against enumerated tuple densities and numpy's linear algebra."""
+"""What tuples identify, checked against enumerated tuple densities and numpy's linear algebra."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from design_strategies import designs
 from hypothesis import assume, given, settings
 from numpy.typing import NDArray
-from some_designs import designs
 
 from ntmp_cli.theory.identifiability import (
     class_names,
@@ -21,7 +21,7 @@ from ntmp_cli.theory.identifiability import (
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
 
-def design(specs: list[tuple[int, int]], prior: float) -> Design:
+def design_of(specs: list[tuple[int, int]], prior: float) -> Design:
     return Design(tuple(Stratum(n, m, 100) for n, m in specs), 300, prior)
 
 
@@ -52,8 +52,10 @@ def test_counts_of_one_rate_tell_the_classes_apart_only_within_mixed_tuples(n: i
     delta = 0.5 * (PLUS - MINUS)
     mixture = alpha * PLUS + (1 - alpha) * MINUS
     other_plus, other_minus = mixture + (1 - alpha) * delta, mixture - alpha * delta
-    told = not np.allclose(tuple_density(n, m, PLUS, MINUS), tuple_density(n, m, other_plus, other_minus), atol=1e-12)
-    assert told == (count_signal([Stratum(n, m, 1)]) == "within tuples")
+    identified = not np.allclose(
+        tuple_density(n, m, PLUS, MINUS), tuple_density(n, m, other_plus, other_minus), atol=1e-12
+    )
+    assert identified == (count_signal([Stratum(n, m, 1)]) == "within tuples")
 
 
 @pytest.mark.parametrize(("n", "m"), [(n, m) for n in range(3, 7) for m in range(n + 1)])
@@ -83,17 +85,17 @@ def test_the_third_order_of_labels_is_the_formula(n: int, m: int) -> None:
 def test_what_counts_can_tell(
     specs: list[tuple[int, int]], prior: float, signal: str, names: str, counts: bool, unknown_prior: str
 ) -> None:
-    found = design(specs, prior)
-    assert count_signal(found.strata) == signal
-    assert class_names(found) == names
-    assert count_identifies(found) is counts
-    assert prior_verdict(found.strata) == unknown_prior
+    design = design_of(specs, prior)
+    assert count_signal(design.strata) == signal
+    assert class_names(design) == names
+    assert count_identifies(design) is counts
+    assert prior_verdict(design.strata) == unknown_prior
 
 
 @settings(deadline=None)
 @given(designs())
-def test_the_condition_number_is_numpys(found: Design) -> None:
-    groups = found.stratified()
+def test_the_condition_number_is_numpys(design: Design) -> None:
+    groups = design.stratified()
     assume(groups.spread > 1e-6)
     root = np.sqrt(groups.sizes)[:, None]
     expected = np.linalg.cond(np.stack([groups.rates, 1 - groups.rates], axis=1) * root)
@@ -106,4 +108,4 @@ def test_with_two_even_groups_it_is_that_of_the_papers_system() -> None:
 
 
 def test_a_singular_system_has_no_condition_number() -> None:
-    assert condition_number(design([(3, 1), (6, 2)], 1 / 3).stratified()) is None
+    assert condition_number(design_of([(3, 1), (6, 2)], 1 / 3).stratified()) is None

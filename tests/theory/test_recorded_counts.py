@@ -1,15 +1,15 @@
-"""Strata of recorded counts, and the true ones behind them."""
+"""Strata of recorded counts, and the true strata."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import pytest
+from design_strategies import strata
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some_designs import strata
 
-from ntmp_cli.theory.counts import recorded_strata, true_strata
+from ntmp_cli.theory.recorded_counts import recorded_strata, true_strata
 from ntmp_cli.theory.strata import Stratum
 
 
@@ -26,14 +26,14 @@ def test_recording_keeps_the_number_of_tuples_and_of_positives_behind_them(
 
 @settings(deadline=None)
 @given(strata(), st.floats(0.01, 0.4))
-def test_true_strata_are_found_again_behind_recorded_ones(true: tuple[Stratum, ...], noise: float) -> None:
+def test_true_strata_are_recovered_from_recorded_ones(true: tuple[Stratum, ...], noise: float) -> None:
     seen = [Stratum(s.n, s.m, s.tuples) for s in recorded_strata(true, noise)]
     expected: Counter[tuple[int, int]] = Counter()
     for s in true:
         expected[s.n, s.m] += s.tuples
-    found = {(s.n, s.m): s.tuples for s in true_strata(seen, noise)}
-    for key in found.keys() | expected.keys():
-        assert found.get(key, 0) == pytest.approx(expected.get(key, 0), abs=1e-4 * sum(expected.values()))
+    recovered = {(s.n, s.m): s.tuples for s in true_strata(seen, noise)}
+    for key in recovered.keys() | expected.keys():
+        assert recovered.get(key, 0) == pytest.approx(expected.get(key, 0), abs=1e-4 * sum(expected.values()))
 
 
 def test_without_noise_what_is_recorded_is_true() -> None:

@@ -7,10 +7,10 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from design_strategies import designs, fitted_class_means
 from hypothesis import assume, given, settings
 from numpy.typing import NDArray
 from scipy.special import expit
-from some_designs import designs, fitted_class_means
 
 from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory.strata import Design, Stratum
@@ -82,8 +82,8 @@ def test_stratified_weights_are_never_noisier_than_pooled_ones(design: Design) -
     stratified, pooled = design.stratified(), design.pooled()
     assume(pooled.spread > 1e-4)
     best, paper = class_weights(stratified.sizes, stratified.rates), class_weights(pooled.sizes, pooled.rates)
-    for own, other in zip(best, paper, strict=True):
-        assert (own**2 / stratified.sizes).sum() <= (other**2 / pooled.sizes).sum() * (1 + 1e-9)
+    for weights, pooled_weights in zip(best, paper, strict=True):
+        assert (weights**2 / stratified.sizes).sum() <= (pooled_weights**2 / pooled.sizes).sum() * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -63,7 +63,7 @@ def looking_at(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{error.filename or where}: cannot be looked at ({error.strerror})",
+            f"{error.filename or where}: cannot be read ({error.strerror})",
             hint="Check the path and its permissions.",
         ) from None
 
@@ -74,7 +74,7 @@ def refuse_argument(name: str, request: SourceRequest) -> None:
 
 
 def refuse_resize(name: str, request: SourceRequest) -> None:
-    """Better no result than one from images of another size than was asked for."""
+    """Refuse a size that would have no effect."""
     if request.resize is not None:
         raise UsageError(f"--resize {request.resize}: {name} is not a folder of images", hint="Leave --resize out.")
 

@@ -1,4 +1,4 @@
-"""Images of the user's own, one folder per class."""
+"""Users' images, one folder per class."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def find_splits(path: Path) -> tuple[list[Listing], tuple[str, ...]]:
         what = "not a folder" if path.exists() else "no such folder"
         raise DataError(f"{path}: {what}", hint=_LAYOUT)
     # A folder named train that holds images itself is a class: of vehicles, say.
-    splits = [name for name in ("train", "test") if _subfolders(path / name)]
+    splits = [name for name in ("train", "test") if subfolders(path / name)]
     if not splits:
         return [list_classes(path)], ("the folder has no train/ and test/: a fixed random 80/20 split was made",)
     for name in ("train", "test"):
         if name not in splits:
             raise DataError(f"{path}: has {splits[0]}/ with classes but no {name}/", hint=_LAYOUT)
-    others = [other.name for other in _subfolders(path) if other.name not in splits]
+    others = [other.name for other in subfolders(path) if other.name not in splits]
     notes = (f"folders beside train/ and test/ were not read: {', '.join(others[:_MOST_SHOWN])}",) if others else ()
     return [list_classes(path / name) for name in splits], notes
 
 
 def list_classes(path: Path) -> Listing:
     """Every image in the folders of `path`; their names are the classes."""
-    found: list[tuple[Path, str]] = []
-    for folder_of_class in _subfolders(path):
+    labelled: list[tuple[Path, str]] = []
+    for folder_of_class in subfolders(path):
         images = sorted(
             file
             for file in folder_of_class.iterdir()
@@ -89,20 +89,21 @@ def list_classes(path: Path) -> Listing:
         )
         if not images:
             raise DataError(f"{folder_of_class}: holds no images ({', '.join(SUFFIXES)})", hint=_LAYOUT)
-        found += [(file, folder_of_class.name) for file in images]
-    if not found:
+        labelled += [(file, folder_of_class.name) for file in images]
+    if not labelled:
         raise DataError(f"{path}: holds no folders of images", hint=_LAYOUT)
-    return Listing(tuple(file for file, _ in found), tuple(label for _, label in found))
+    return Listing(tuple(file for file, _ in labelled), tuple(label for _, label in labelled))
 
 
-def _subfolders(path: Path) -> list[Path]:
+def subfolders(path: Path) -> list[Path]:
+    """Folders that are not hidden, in the order of their names."""
     if not path.is_dir():
         return []
     return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
 def read_all(path: Path, files: Sequence[Path], resize: int | None) -> list[Images]:
-    """Pixels of all files; those that cannot be read are reported together."""
+    """Pixels of all files; those that cannot be read are reported in one message."""
     images: list[Images] = []
     problems: list[str] = []
     for file in files:

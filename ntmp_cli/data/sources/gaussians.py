@@ -32,8 +32,8 @@ class Gaussians:
         """Parameters from `dim=2,separation=2.0,size=20000,test=10000`, any of which may be left out."""
         kinds = {"dim": int, "separation": float, "size": int, "test": int}
         values: dict[str, float] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            key, _, value = (piece.strip() for piece in part.partition("="))
+        for setting in filter(None, (setting.strip() for setting in text.split(","))):
+            key, _, value = (field.strip() for field in setting.partition("="))
             if key not in kinds:
                 raise UsageError(
                     f"gaussians:{text}: unknown parameter '{key}'; {did_you_mean(key, kinds)}", hint=_GRAMMAR
@@ -54,7 +54,7 @@ class Gaussians:
             "dim must be at least 1": self.dim >= 1,
             "separation must be finite and not negative": 0 <= self.separation < math.inf,
             "size and test must be at least 2": min(self.size, self.test) >= 2,
-            f"at most {_MOST_VALUES:,} values can be drawn": self.dim * (self.size + self.test) <= _MOST_VALUES,
+            f"at most {_MOST_VALUES:,} values can be sampled": self.dim * (self.size + self.test) <= _MOST_VALUES,
         }
         for requirement, met in requirements.items():
             if not met:
@@ -69,11 +69,6 @@ class Gaussians:
             if getattr(self, field.name) != field.default
         ]
         return ":".join(["gaussians", ",".join(changed)]) if changed else "gaussians"
-
-
-def log_density_ratio(parameters: Gaussians, x: NDArray[np.floating]) -> NDArray[np.float64]:
-    """log p₊(x)/p₋(x) = s·x₁: everything but the cross term of the two squares cancels."""
-    return np.float64(parameters.separation) * x[:, 0].astype(np.float64)
 
 
 def sample(

@@ -1,4 +1,4 @@
-"""Arrays of the user's own, in one npz file."""
+"""Users' arrays, in one npz file."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ _STALLED_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place where a set may lie: its files, each under one of some paths, and how to read them."""
+class Location:
+    """Where a set may lie: its files, each under one of several paths, and how to read them."""
 
     shown: Path
     files: tuple[tuple[Path, ...], ...]
     read: Callable[[Sequence[Path]], Arrays]
 
-    def found(self) -> list[Path]:
+    def present(self) -> list[Path]:
         return [path for paths in self.files if (path := next(filter(Path.is_file, paths), None))]
 
     def missing(self) -> list[str]:
@@ -63,12 +63,12 @@ class ImageSet:
     sizes: tuple[int, int]
     classes: tuple[str, ...]
     positive: tuple[str, ...]
-    places: Callable[[Path], list[Place]]
+    locations: Callable[[Path], list[Location]]
     torchvision: str
-    parts: tuple[Mapping[str, Any], ...] = ({"train": True},)
+    splits: tuple[Mapping[str, Any], ...] = ({"train": True},)
 
 
-# --- places -----------------------------------------------------------------------------------
+# --- locations -----------------------------------------------------------------------------------
 
 _IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -81,35 +81,35 @@ _SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def idx_places(*folders: str) -> Callable[[Path], list[Place]]:
+def idx_locations(*folders: str) -> Callable[[Path], list[Location]]:
     """The four IDX files, raw or gzipped, in one of `folders` or in the root itself."""
 
-    def places(root: Path) -> list[Place]:
+    def locations(root: Path) -> list[Location]:
         return [
-            Place(place, tuple((place / name, place / f"{name}.gz") for name in _IDX_FILES), _read_idx_files)
+            Location(place, tuple((place / name, place / f"{name}.gz") for name in _IDX_FILES), _read_idx_files)
             for place in (*(root / folder for folder in folders), root)
         ]
 
-    return places
+    return locations
 
 
-def cifar_places(root: Path) -> list[Place]:
+def cifar_locations(root: Path) -> list[Location]:
     """The six batches, in torchvision's folder or in the root itself."""
     return [
-        Place(place, tuple((place / name,) for name in _CIFAR_FILES), _read_cifar_files)
-        for place in (root / "cifar-10-batches-py", root)
+        Location(location, tuple((location / name,) for name in _CIFAR_FILES), _read_cifar_files)
+        for location in (root / "cifar-10-batches-py", root)
     ]
 
 
-def svhn_places(root: Path) -> list[Place]:
+def svhn_locations(root: Path) -> list[Location]:
     """The two files of cropped digits in the root."""
-    return [Place(root, tuple((root / name,) for name in _SVHN_FILES), _read_svhn_files)]
+    return [Location(root, tuple((root / name,) for name in _SVHN_FILES), _read_svhn_files)]
 
 
-def npz_place(root: Path, name: str) -> Place:
+def npz_location(root: Path, name: str) -> Location:
     """NAME.npz in the root."""
     path = root / f"{name}.npz"
-    return Place(path, ((path,),), _read_npz_file)
+    return Location(path, ((path,),), _read_npz_file)
 
 
 def _read_idx_files(files: Sequence[Path]) -> Arrays:
@@ -142,7 +142,7 @@ MNIST = ImageSet(
     sizes=(60_000, 10_000),
     classes=_DIGITS,
     positive=_DIGITS[::2],
-    places=idx_places("MNIST/raw", "mnist"),
+    locations=idx_locations("MNIST/raw", "mnist"),
     torchvision="MNIST",
 )
 FASHION_MNIST = ImageSet(
@@ -155,7 +155,7 @@ FASHION_MNIST = ImageSet(
     ),
     positive=("T-shirt/top", "Pullover", "Coat", "Shirt", "Bag"),
     # Debian's dataset-fashion-mnist installs /usr/share/datasets/fashion-mnist.
-    places=idx_places("FashionMNIST/raw", "fashion-mnist"),
+    locations=idx_locations("FashionMNIST/raw", "fashion-mnist"),
     torchvision="FashionMNIST",
 )
 CIFAR10 = ImageSet(
@@ -164,7 +164,7 @@ CIFAR10 = ImageSet(
     sizes=(50_000, 10_000),
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     positive=("airplane", "bird", "cat", "dog", "horse", "truck"),
-    places=cifar_places,
+    locations=cifar_locations,
     torchvision="CIFAR10",
 )
 SVHN = ImageSet(
@@ -173,9 +173,9 @@ SVHN = ImageSet(
     sizes=(73_257, 26_032),
     classes=_DIGITS,
     positive=_DIGITS[::2],
-    places=svhn_places,
+    locations=svhn_locations,
     torchvision="SVHN",
-    parts=({"split": "train"}, {"split": "test"}),
+    splits=({"split": "train"}, {"split": "test"}),
 )
 
 # MNIST and FashionMNIST have the same file names and shapes; only the content, here the SHA-256 of
@@ -214,29 +214,29 @@ def svhn(request: SourceRequest) -> LabelledData:
 
 
 def load(known: ImageSet, request: SourceRequest) -> LabelledData:
-    """Find the set below the root, downloading it first if asked and needed, and check what was read."""
+    """Find the set below the root, downloading it first if requested and needed, and check what was read."""
     refuse_argument(known.name, request)
     refuse_resize(known.name, request)
     root = expand(request.root or default_root())
-    places = [*known.places(root), npz_place(root, known.name)]
+    locations = [*known.locations(root), npz_location(root, known.name)]
     with looking_at(root):
-        if request.download and all(place.missing() for place in places):
+        if request.download and all(location.missing() for location in locations):
             download(known, root)
-        place = choose(known.name, places)
-    files = place.found()
-    x_train, y_train, x_test, y_test = place.read(files)
-    train, test = labels(known, place.shown, x_train, y_train), labels(known, place.shown, x_test, y_test)
+        location = choose(known.name, locations)
+    files = location.present()
+    x_train, y_train, x_test, y_test = location.read(files)
+    train, test = labels(known, location.shown, x_train, y_train), labels(known, location.shown, x_test, y_test)
     owner = _TRAIN_LABELS.get(hashlib.sha256(train.astype(np.uint8).tobytes()).hexdigest(), known.name)
     if owner != known.name:
         raise DataError(
-            f"{place.shown}: these are the files of {owner}, not of {known.name}",
-            hint=f"Ask for {owner}, or pass --data-root with the folder that holds {known.name}.",
+            f"{location.shown}: these are the files of {owner}, not of {known.name}",
+            hint=f"Choose {owner}, or pass --data-root with the folder that holds {known.name}.",
         )
     return LabelledData(
         name=known.name,
-        x_train=images(known, place.shown, x_train),
+        x_train=images(known, location.shown, x_train),
         y_train=train,
-        x_test=images(known, place.shown, x_test),
+        x_test=images(known, location.shown, x_test),
         y_test=test,
         classes=known.classes,
         positive=known.positive,
@@ -246,26 +246,26 @@ def load(known: ImageSet, request: SourceRequest) -> LabelledData:
     )
 
 
-def choose(name: str, places: Sequence[Place]) -> Place:
-    """The first place that holds all its files, or a DataError that names every place."""
-    for place in places:
-        if not place.missing():
-            return place
-    for place in places:
-        if place.found():
+def choose(name: str, locations: Sequence[Location]) -> Location:
+    """The first location that holds all its files, or a DataError that names every location."""
+    for location in locations:
+        if not location.missing():
+            return location
+    for location in locations:
+        if location.present():
             raise DataError(
-                f"{place.shown}: {name} is incomplete, missing {', '.join(place.missing())}",
+                f"{location.shown}: {name} is incomplete, missing {', '.join(location.missing())}",
                 hint="Add the missing files, or pass --download to fetch them.",
             )
     raise DataError(
-        f"{name}: not found; searched\n  " + "\n  ".join(map(_sought, places)),
+        f"{name}: not found; searched\n  " + "\n  ".join(map(_sought, locations)),
         hint="Pass --data-root or set NTMP_DATA to the folder that holds it, or pass --download.",
     )
 
 
-def _sought(place: Place) -> str:
-    """The first file that was looked for, so that a folder's name does not leave open what it should hold."""
-    path, *others = place.files[0]
+def _sought(location: Location) -> str:
+    """The first file that was looked for, because the name of a folder alone does not say what it should hold."""
+    path, *others = location.files[0]
     return f"{path}{' or .gz' if others else ''}"
 
 
@@ -309,7 +309,7 @@ def labels(known: ImageSet, where: Path, x: NDArray[Any], y: NDArray[Any]) -> La
 
 
 def size_notes(known: ImageSet, sizes: tuple[int, int]) -> tuple[str, ...]:
-    """A subset is fine to work with, but results on it must not pass for results on the whole."""
+    """A subset is fine to work with, but results on it must not be mistaken for results on the full set."""
     if sizes == known.sizes:
         return ()
     return (
@@ -329,8 +329,8 @@ def download(known: ImageSet, root: Path) -> None:
     try:
         # Standard output is for results; and a stalled connection must end in a message.
         with contextlib.redirect_stdout(sys.stderr), _socket_timeout(_STALLED_SECONDS):
-            for part in known.parts:
-                fetch(root=str(root), download=True, **part)
+            for split in known.splits:
+                fetch(root=str(root), download=True, **split)
     except (
         OSError,
         RuntimeError,

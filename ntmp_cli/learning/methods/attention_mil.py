@@ -1,7 +1,7 @@
 """Attention-based multiple-instance learning on frozen features (Ilse et al. 2018).
 
 A bag's score is s = vᵀh with h = Σ a_i tanh(W z_i) and a = softmax(wᵀtanh(W z_i)) over the bag; an instance's score is
-its margin vᵀtanh(W z_i), so that s = Σ a_i · margin_i. Bags need two kinds to be told apart: tuples, and bags of the
+its margin vᵀtanh(W z_i), so that s = Σ a_i · margin_i. Training needs two kinds of bags: tuples, and bags of the
 same lengths cut from U. A bag's binary label is whether its rate (m/n, or π) exceeds the mean rate over all instances:
 the only label that counts give, and what orients the margins. With one stratum and U it tells tuples from U.
 """
@@ -35,7 +35,7 @@ class _Prepared:
 
 @methods.register("attention-mil")
 class AttentionMil(GradientMethod):
-    """Attention pooling on frozen features, bags told apart by their rate (Ilse et al. 2018)."""
+    """Attention pooling on frozen features, bags classified by their rate (Ilse et al. 2018)."""
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -43,7 +43,7 @@ class AttentionMil(GradientMethod):
         rates = [m / n for n, m, _ in task.strata] + [self.prior]
         if effective_gap(sizes, rates) < 1e-9:
             raise NotIdentifiableError(
-                f"every bag has the rate π = {self.prior:.6g}: there are no two kinds of bags to tell apart",
+                f"every bag has the rate π = {self.prior:.6g}: there are no two kinds of bags",
                 hint="Mix in tuples of another rate or use another unlabeled pool.",
             )
         self.mean_rate = float(np.average(rates, weights=sizes))

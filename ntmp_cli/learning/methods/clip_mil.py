@@ -1,6 +1,6 @@
 """CLIP without training: the cosine of an instance and a class prompt; nothing is fitted.
 
-With a negative prompt the score is CLIP's own log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
+With a negative prompt the score is CLIP's log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
 prompt alone a cosine has no natural threshold; it is set where the share π of U lies above.
 """
 
@@ -17,10 +17,12 @@ from ntmp_cli.tuple_source import Task
 
 
 class ClipSettings(MethodSettings):
-    """Of prompts in words."""
+    """Of classes that are described by prompts."""
 
     clip_prompts: tuple[str, ...] = Field(
-        (), max_length=2, description="What clip-mil looks for: the positive prompt, then optionally the negative one."
+        (),
+        max_length=2,
+        description="What clip-mil looks for: the positive prompt, then optionally the negative one.",
     )
 
 
@@ -38,18 +40,18 @@ class ClipMil(FittedMethod):
         self.prompts = config.settings.clip_prompts
         if not self.prompts:
             raise UsageError(
-                "clip-mil needs to be told in words what it looks for",
-                hint='For example --clip-prompt "a photo of an even digit" --clip-prompt "a photo of an odd digit".',
+                "clip-mil needs a positive prompt",
+                hint='Set `clip_prompts`, for example to "a photo of an even digit" and "a photo of an odd digit".',
             )
 
     def fit(self, data: FitData) -> LinearFit:
         from ntmp_cli.learning.clip import load_clip
 
         clip = load_clip(self.config.clip_model, self.config.clip_weights)
-        words = clip.embed_text(self.prompts).double().cpu().numpy()
+        prompts = clip.embed_text(self.prompts).double().cpu().numpy()
         facts = {"prompts": list(self.prompts), "logit_scale": clip.logit_scale}
-        if len(words) == 2:
-            return LinearFit(clip.logit_scale * (words[0] - words[1]), 0.0, facts)
-        weight = clip.logit_scale * words[0]
+        if len(prompts) == 2:
+            return LinearFit(clip.logit_scale * (prompts[0] - prompts[1]), 0.0, facts)
+        weight = clip.logit_scale * prompts[0]
         cosines = np.concatenate([x @ weight for x in data.unlabeled()])
         return LinearFit(weight, -float(np.quantile(cosines, 1 - self.prior)), facts)

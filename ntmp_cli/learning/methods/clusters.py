@@ -28,14 +28,14 @@ class _Clusters(FittedMethod):
     start = "k-means++"
 
     def fit(self, data: FitData) -> LinearFit:
-        centres, how = two_centres(data, self.start, self.config.seed)
+        centres, algorithm = two_centres(data, self.start, self.config.seed)
         weight, bias = plane_between(*centres)
         shares = positive_shares(data, weight, bias)
         rates = [m / n for n, m, _ in sorted(self.task.strata)] + [self.prior]
         if not first_is_positive(shares, rates):
             weight, bias = -weight, -bias
             shares = [(size, 1 - share) for size, share in shares]
-        return LinearFit(weight, bias, {"algorithm": how, "share_unlabeled": shares[-1][1]})
+        return LinearFit(weight, bias, {"algorithm": algorithm, "share_unlabeled": shares[-1][1]})
 
 
 @methods.register("kmeans")
@@ -81,13 +81,16 @@ def two_centres(data: FitData, start: str, seed: int) -> tuple[Floats, str]:
         if numbers > IN_MEMORY:
             break
     with warnings.catch_warnings():
-        # Fewer distinct points than clusters: the check below says so in our words.
+        # Fewer distinct points than clusters: the check below raises for it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model: Any
         if numbers <= IN_MEMORY:
-            model, how = Exact(**settings).fit(np.concatenate(pieces)), "kmeans"
+            model, algorithm = Exact(**settings).fit(np.concatenate(pieces)), "kmeans"
         else:
-            model, how = MiniBatchKMeans(batch_size=BLOCK, **settings).fit(np.concatenate(pieces)), "minibatch-kmeans"
+            model, algorithm = (
+                MiniBatchKMeans(batch_size=BLOCK, **settings).fit(np.concatenate(pieces)),
+                "minibatch-kmeans",
+            )
             pieces.clear()
             for x in data.instances():
                 for block in np.array_split(x, -(-len(x) // BLOCK)):
@@ -95,7 +98,7 @@ def two_centres(data: FitData, start: str, seed: int) -> tuple[Floats, str]:
     centres = np.asarray(model.cluster_centers_, dtype=np.float64)
     if np.allclose(centres[0], centres[1], rtol=1e-6, atol=0):  # equal but for the rounding of single precision
         raise NotIdentifiableError("all instances are equal: there are no two clusters")
-    return centres, how
+    return centres, algorithm
 
 
 def plane_between(first: Floats, second: Floats) -> tuple[Floats, float]:
@@ -110,10 +113,10 @@ def positive_shares(data: FitData, weight: Floats, bias: float) -> list[tuple[in
         positive = (x @ weight + bias > 0).astype(np.int64)
         per_tuple = np.add.reduceat(positive, np.cumsum(sizes) - sizes)
         for n, m in {*zip(sizes.tolist(), counts.tolist(), strict=True)}:
-            these = (sizes == n) & (counts == m)
+            in_stratum = (sizes == n) & (counts == m)
             total = inside.setdefault((n, m), [0, 0])
-            total[0] += n * int(these.sum())
-            total[1] += int(per_tuple[these].sum())
+            total[0] += n * int(in_stratum.sum())
+            total[1] += int(per_tuple[in_stratum].sum())
     unlabeled = np.concatenate([x @ weight + bias > 0 for x in data.unlabeled()])
     shares = [(size, positive / size) for _, (size, positive) in sorted(inside.items())]
     return [*shares, (len(unlabeled), float(unlabeled.mean()))]
@@ -123,13 +126,13 @@ def first_is_positive(shares: list[tuple[int, float]], rates: list[float]) -> bo
     """Whether the cluster with these shares is the positive one, rather than the other.
 
     U decides: the cluster whose share is nearer to π. At π = ½ both are equally near, and the tuples decide, by the
-    mean squared mismatch of their shares and rates; where that is a tie too, nothing can.
+    mean squared mismatch of their shares and rates; where that is a tie too, the sign is not identifiable.
     """
     groups = list(zip(shares, rates, strict=True))
-    for some in (groups[-1:], groups[:-1]):
-        total = sum(size for (size, _), _ in some)
+    for evidence in (groups[-1:], groups[:-1]):
+        total = sum(size for (size, _), _ in evidence)
         # (s − r)² − (1 − s − r)² = (2s − 1)(1 − 2r)
-        excess = sum(size * (2 * share - 1) * (1 - 2 * rate) for (size, share), rate in some) / total
+        excess = sum(size * (2 * share - 1) * (1 - 2 * rate) for (size, share), rate in evidence) / total
         if abs(excess) > 1e-9:
             return excess < 0
     raise NotIdentifiableError(

@@ -85,7 +85,7 @@ class CountPlain(GradientMethod):
         super().__init__(config, task)
         assert isinstance(config.settings, CountNoiseSettings)
         self.law = law = count_noise(config.settings.count_noise)
-        # The network's scores are at the deployment prior; the likelihood wants them at the tuples' own rate.
+        # The network's scores are at the deployment prior; the likelihood needs them at the tuples' rate.
         self.shift = rate_shift(self.prior, task.rate)
         self._kernel = cached_by_composition(lambda sizes, counts: CountKernel(CountObservations(sizes, counts, law)))
 
@@ -228,7 +228,7 @@ class Count(CountPlain):
 
 
 def observed_counts(heldout: HeldoutScores, law: NoiseLaw) -> CountObservations:
-    """The recorded counts of held-out tuples, under the noise that training was told of."""
+    """The recorded counts of held-out tuples, under the noise law of the training."""
     from ntmp_cli.counting.observations import CountObservations
 
     return CountObservations(heldout.sizes, heldout.counts, law)

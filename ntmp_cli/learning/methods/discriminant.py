@@ -25,19 +25,19 @@ class ClosedForm(FittedMethod):
     settings = CountNoiseSettings
 
     def fit(self, data: FitData) -> LinearFit:
-        found = self.discriminant(data)
+        classifier = self.discriminant(data)
         facts = {
-            "separation": found.separation,
-            "components": found.components,
-            "first_order_weight": found.first_order_weight,
-            "second_order_weight": found.second_order_weight,
-            "first_order_z": found.first_order_z,
-            "oriented_by": found.oriented_by,
+            "separation": classifier.separation,
+            "components": classifier.components,
+            "first_order_weight": classifier.first_order_weight,
+            "second_order_weight": classifier.second_order_weight,
+            "first_order_z": classifier.first_order_z,
+            "oriented_by": classifier.oriented_by,
         }
-        return LinearFit(found.weight, found.bias, facts)
+        return LinearFit(classifier.weight, classifier.bias, facts)
 
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
-        """The classifier with all that is known of it; unless the prior is trusted, counts alone name the classes."""
+        """The classifier with all that is known of it; unless the prior is trusted, the counts orient it."""
         from ntmp_cli.learning.discriminant import Moments, fit
         from ntmp_cli.learning.orientation import require_orientation
 
@@ -46,29 +46,29 @@ class ClosedForm(FittedMethod):
         for x, sizes, counts in data.tuples():
             moments = moments or Moments(x.shape[1])
             moments.add_tuples(x, sizes, counts)
-        assert moments is not None, "a tuples directory holds tuples"
+        assert moments is not None, "there are tuples"
         for x in data.unlabeled():
             moments.add_unlabeled(x)
         try:
-            found = fit(moments, self.prior)
+            classifier = fit(moments, self.prior)
         except (ZeroDivisionError, ValueError) as error:
             raise NotIdentifiableError(
-                f"no class means can be told from these tuples: {error}",
+                f"these tuples do not identify the class means: {error}",
                 hint="Use tuples with more than one member, or of several rates, or another unlabeled pool.",
             ) from None
-        # With n = 2m throughout the likelihood is symmetric: then the weak first order is all there is.
-        if not (found.oriented and trusts_prior) and not self.task.symmetric:
-            found = found.decided(mirrored=self._is_mirrored(found, data))
-        return found
+        # With n = 2m throughout the likelihood is symmetric: then the weak first order decides alone.
+        if not (classifier.oriented and trusts_prior) and not self.task.symmetric:
+            classifier = classifier.decided(mirrored=self._is_mirrored(classifier, data))
+        return classifier
 
-    def _is_mirrored(self, found: Discriminant, data: FitData) -> bool:
-        """Where π is too near the tuples' rate only the counts themselves know which side is which."""
+    def _is_mirrored(self, classifier: Discriminant, data: FitData) -> bool:
+        """Where π is too near the tuples' rate the likelihood of the counts decides the orientation."""
         from ntmp_cli.counting.observations import CountObservations
         from ntmp_cli.counting.recalibration import looks_mirrored
 
         scores, sizes, counts = [], [], []
         for x, n, m in data.tuples():
-            scores.append(found.scores(x))
+            scores.append(classifier.scores(x))
             sizes.append(n)
             counts.append(m)
             if sum(map(len, sizes)) >= SIGN_TEST_TUPLES:

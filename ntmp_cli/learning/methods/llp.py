@@ -1,7 +1,7 @@
 """Learning from label proportions: the mean prediction of a tuple is matched to its rate.
 
-Only the mean of a tuple enters, so where all tuples have the same rate a constant prediction is a perfect answer: these
-methods then learn nothing, and nothing orients them. That is what the baseline shows; no label or prior mends it here.
+Only the mean of a tuple enters, so where all tuples have the same rate a constant prediction is optimal: these methods
+then learn nothing, and nothing orients them. The baseline shows that, so no label or prior is used to correct it.
 """
 
 from __future__ import annotations

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @methods.register("supervised")
 class Supervised(CountPlain):
-    """Oracle on the hidden labels of tuples and U: the upper bound, never a competitor.
+    """Oracle on the true labels of tuples and U: the upper bound, never a competitor.
 
-    Its epoch is chosen as for `count`, by the likelihood of held-out counts, so that only the labels set them apart.
+    Its epoch is chosen as for `count`, by the likelihood of held-out counts, so that they differ in the labels only.
     """
 
     is_oracle = True
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
-        # Labels are learned at the rate of tuples and U together; scores are at the deployment prior.
+        # Labels are learned at the rate of all tuples and U; scores are at the deployment prior.
         total = task.instances + task.unlabeled
         rate = (task.instances * task.rate + task.unlabeled * self.prior) / total
         self.label_shift = log(self.prior / (1 - self.prior)) - log(rate / (1 - rate))

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.dealing import Dealing, share_below
+from ntmp_cli.learning.batch_assignment import BatchAssignment, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.settings import MethodSettings
@@ -106,11 +106,11 @@ class Ure(GradientMethod):
         return f"ure{clamp}{scope}"
 
     def targets(self) -> Targets:
-        wanted: dict[str, Targets] = {"resample": "discriminant", "reweight": "weights"}
-        return wanted.get(self.risk.margin_policy, "none")
+        targets: dict[str, Targets] = {"resample": "discriminant", "reweight": "weights"}
+        return targets.get(self.risk.margin_policy, "none")
 
-    def dealing(self) -> Dealing | None:
-        return Dealing(self.prior, self._below) if self.risk.margin_policy == "resample" else None
+    def batch_assignment(self) -> BatchAssignment | None:
+        return BatchAssignment(self.prior, self._below) if self.risk.margin_policy == "resample" else None
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
         risk, coefficients = self.risk, self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
@@ -180,12 +180,12 @@ class Ure(GradientMethod):
             tuples = [k for *_, k in task.strata]
             mean = task.rate if mixing == "flat" else float(np.average(rates, weights=tuples))
             gap = abs(mean - self.prior)
-            what = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {self.prior:.6g}"
-            hint = "Use --method ure --mixing stratified if the tuples have several rates, or another prior."
+            reason = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {self.prior:.6g}"
+            hint = "Use the method ure with stratified mixing if the tuples have several rates, or another prior."
         else:
             sizes = [n * k for n, _, k in task.strata]
             gap = effective_gap([*sizes, task.unlabeled], [*rates, self.prior])
-            what = f"every tuple's rate equals the prior π = {self.prior:.6g} (effective gap √D/S₀ = 0)"
-            hint = "Mix in tuples of another rate (make-tuples --tuple 3:1 --tuple 3:2) or use another unlabeled pool."
+            reason = f"every tuple's rate equals the prior π = {self.prior:.6g} (effective gap √D/S₀ = 0)"
+            hint = "Mix in tuples of another rate, such as 3:2 beside 3:1, or use another unlabeled pool."
         if gap < NO_GAP:
-            raise NotIdentifiableError(f"the risk is not identifiable: {what}", hint=hint)
+            raise NotIdentifiableError(f"the risk is not identifiable: {reason}", hint=hint)

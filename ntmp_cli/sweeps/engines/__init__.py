@@ -1,1 +1,1 @@
-"""Engines: where the trainings of a sweep are carried out. One file each; the rest of a sweep does not know which."""
+"""Engines: where the trainings of a sweep are carried out. One module each; the rest of a sweep is the same for all."""

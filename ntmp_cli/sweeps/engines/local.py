@@ -13,17 +13,17 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
-from ntmp_cli.sweeps.calls import Call, Outcome
+from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
 from ntmp_cli.sweeps.worker import GRACE_SECONDS
 
 ATTEMPTS = 2
-# The same places to import from as here, however this program was started.
+# The same import path as here, however this program was started.
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ntmp_cli.sweeps.worker import main; main()"
 
 
 @engines.register("local")
-def local(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+def local(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
     """Processes on this machine, one call each at a time; a call whose process dies is tried once more."""
     pool = _Pool(calls, resources)
     slots = [threading.Thread(target=pool.serve, daemon=True) for _ in range(min(resources.jobs_here, len(calls)))]
@@ -41,26 +41,26 @@ def local(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | No
 
 
 class _Pool:
-    """What the threads that look after one process each have in common."""
+    """Calls, outcomes and processes that the threads share; each thread serves one process."""
 
     def __init__(self, calls: Sequence[Call], resources: Resources) -> None:
         self._threads = resources.threads
         self._waiting: queue.SimpleQueue[Call] = queue.SimpleQueue()
         for call in calls:
             self._waiting.put(call)
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[CallOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stopping = False
         self._workers: list[_Worker] = []
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> CallOutcome | None:
         try:
             return self._outcomes.get(timeout=PATIENCE_SECONDS)
         except queue.Empty:
             return None
 
     def serve(self) -> None:
-        """Give one process after the other all calls that nobody else has taken."""
+        """Give calls that no other thread has taken to a process, and to a new one if it dies."""
         worker = None
         while not self._stopping:
             try:
@@ -73,14 +73,14 @@ class _Pool:
                 worker = worker or self._new_worker()
                 if worker is None:  # the sweep is being stopped
                     return
-                outcome = worker.ask(call)
+                outcome = worker.send(call)
                 if outcome is not None or self._stopping:
                     break
                 ended, worker = worker.how_it_ended(), None
             if self._stopping:
                 break
             lost = f"its process {ended}, {ATTEMPTS} times; is there enough memory for so many --jobs?"
-            self._outcomes.put(outcome or Outcome(call.name, lost, 1))
+            self._outcomes.put(outcome or CallOutcome(call.name, lost, 1))
         if worker is not None:
             worker.end()
 
@@ -98,15 +98,15 @@ class _Pool:
         for worker in self._workers:
             worker.end()
         for worker in self._workers:
-            worker.gone()
+            worker.wait()
 
 
 class _Worker:
-    """A process that carries out one call after the other; it stops when its input is closed, or we are gone."""
+    """A process that carries out one call after the other, until its input is closed or this process ends."""
 
     def __init__(self, threads: int) -> None:
         limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-        # Of its own group, so that Ctrl-C reaches only us, and we decide how the others stop.
+        # In another process group, so that Ctrl-C reaches this process only, which then stops the workers.
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -115,8 +115,8 @@ class _Worker:
             process_group=0,
         )
 
-    def ask(self, call: Call) -> Outcome | None:
-        """The outcome, or None if the process died over it."""
+    def send(self, call: Call) -> CallOutcome | None:
+        """The outcome of a call, or None if the process died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -125,21 +125,21 @@ class _Worker:
             answer = self._process.stdout.readline()
         except (OSError, ValueError):  # its input is closed, by death or by `end`
             return None
-        return Outcome(**json.loads(answer)) if answer.endswith(b"\n") else None
+        return CallOutcome(**json.loads(answer)) if answer.endswith(b"\n") else None
 
     def how_it_ended(self) -> str:
         self.end()
-        code = self.gone()
+        code = self.wait()
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
     def end(self) -> None:
-        """Ask it to stop: at once if it is idle, after saving its state if it trains."""
+        """Close its input: an idle process stops at once, a training one after saving its state."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
 
-    def gone(self) -> int:
-        """Wait for its end, and see to it."""
+    def wait(self) -> int:
+        """Wait for its end, and kill it after the grace period; its exit code."""
         try:
             self._process.wait(GRACE_SECONDS + 5)
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from ntmp_cli.errors import InterruptedRunError, UsageError
-from ntmp_cli.sweeps.calls import Call, Outcome, perform
+from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
 
 RETRIES = 3
@@ -22,18 +22,18 @@ STOP_SECONDS = 10
 
 
 @engines.register("ray")
-def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
-    """Tasks on a Ray cluster (--ray-address), or on one of this machine's own; tasks of lost workers are repeated."""
+def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
+    """Tasks on a Ray cluster (--ray-address), or on one started on this machine; tasks of lost workers are repeated."""
     _prepare(resources.address)
     ray = _ray()
-    # Ray tells on stdout of workers that died, where results are due.
+    # Ray reports dead workers on stdout, which is for results.
     with redirect_stdout(sys.stderr):
-        with _own_signal_handlers():
+        with _kept_signal_handlers():
             _connect(ray, resources)
         yield from _outcomes(ray, calls, resources)
 
 
-def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[Outcome | None]:
+def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
     pending: dict[Any, Call] = {}
     try:
         # A call that was interrupted in a worker that is shut down is repeated as well: it goes on from its checkpoint.
@@ -51,10 +51,10 @@ def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generato
             if not ready:
                 yield None
             for reference in ready:
-                ended = _outcome(ray, reference, pending.pop(reference))
+                outcome = _outcome(ray, reference, pending.pop(reference))
                 for call in islice(waiting, 1):
                     pending[task.remote(call)] = call
-                yield ended
+                yield outcome
     finally:
         for reference in pending:
             ray.cancel(reference, force=False)
@@ -64,10 +64,10 @@ def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generato
 
 
 def _prepare(address: str | None) -> None:
-    """Settle what Ray reads from the environment when it is imported, and whether anybody answers at all.
+    """Set what Ray reads from the environment when it is imported, and check that a cluster answers.
 
-    Ray takes 127.0.0.1 for this machine's outer address, unless told that there is no cluster beyond the machine; and
-    it waits for minutes where nobody answers.
+    Ray replaces 127.0.0.1 by this machine's outer address, unless the variable below says that there is no cluster
+    beyond the machine; and it waits for minutes where nothing answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_COLOR_PREFIX", "0")
@@ -77,7 +77,7 @@ def _prepare(address: str | None) -> None:
         outer = _outer_address() if inside else host
         reached = _answers(outer, int(port))
         if not reached and not (inside and _answers("127.0.0.1", int(port))):
-            raise _no_cluster(str(address), "nobody answers")
+            raise _no_cluster(str(address), "nothing answers")
         inside = inside and not reached
     if address is None or inside:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -117,8 +117,8 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Ray ends the process on SIGTERM, once it is connected; ours stop the sweep in good order."""
+def _kept_signal_handlers() -> Iterator[None]:
+    """Keep the handlers that stop a sweep: Ray, once connected, would end the process on SIGTERM."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     if threading.current_thread() is threading.main_thread():
@@ -138,10 +138,10 @@ def _connect(ray: Any, resources: Resources) -> None:
         raise _no_cluster(resources.address, str(error).strip().partition("\n")[0]) from None
 
 
-def _outcome(ray: Any, reference: Any, call: Call) -> Outcome:
+def _outcome(ray: Any, reference: Any, call: Call) -> CallOutcome:
     try:
-        outcome: Outcome = ray.get(reference)
+        outcome: CallOutcome = ray.get(reference)
     except ray.exceptions.RayError as error:
         reason = str(error).strip().partition("\n")[0]
-        return Outcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
+        return CallOutcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
     return outcome

@@ -1,0 +1,176 @@
+"""What the summaries of artefacts are made of: records without conversions, and values that several kinds share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ntmp_cli.tuple_source import InstanceFormat, Task
+
+T = TypeVar("T")
+Split = Literal["train", "heldout"]
+# Path and rows (None where a file has none) of every payload file.
+Files = Mapping[str, int | None]
+
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Record(BaseModel):
+    """Frozen, without conversions: a number that is written as text is refused, and so is NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written: every field but those that have a default and were not given."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class Summary(Record):
+    """Base of the summaries of all kinds."""
+
+    kind: ClassVar[str]
+
+    def misfits(self, files: Files) -> Iterator[str]:
+        """Fields that contradict the files that the manifest lists, one message each."""
+        yield from ()
+
+
+class InstanceSummary(Record):
+    """What an instance is: a network sees `raw / scale`. `resize` is what images of files were brought to."""
+
+    shape: tuple[Positive, ...]
+    dtype: Annotated[str, Field(pattern="^(uint8|float32)$")]
+    scale: Annotated[float, Field(gt=0)]
+    standardised: bool
+    resize: Positive | None
+
+    def as_format(self) -> InstanceFormat:
+        """As training knows it."""
+        return InstanceFormat(self.shape, np.dtype(self.dtype), self.scale, self.standardised)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> InstanceSummary:
+        if len(self.shape) not in (1, 3):
+            raise ValueError("shape: an instance is a vector (D) or an image (C, H, W)")
+        if self.resize is not None and self.shape[1:] != (self.resize, self.resize):
+            raise ValueError(f"resize: {self.resize} does not fit images of shape {self.shape}")
+        return self
+
+
+class StratumRow(Record):
+    """Tuples of equal length n and count m."""
+
+    n: Positive
+    m: Count
+    rate: Share
+    tuples: Positive
+    instances: Positive
+
+    @classmethod
+    def of(cls, n: int, m: int, tuples: int) -> StratumRow:
+        return cls(n=n, m=m, rate=m / n, tuples=tuples, instances=n * tuples)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StratumRow:
+        if self.m > self.n:
+            raise ValueError(f"m: {self.m} positives in a tuple of {self.n}")
+        if not close(self.rate, self.m / self.n):
+            raise ValueError(f"rate: {self.rate}, but m/n is {self.m / self.n}")
+        if self.instances != self.n * self.tuples:
+            raise ValueError(f"instances: {self.instances}, but {self.tuples} tuples of {self.n} have others")
+        return self
+
+
+def strata_rows(strata: Mapping[tuple[int, int], int]) -> tuple[StratumRow, ...]:
+    """Tuples of equal length and count, by (n, m), as a manifest lists them."""
+    return tuple(StratumRow.of(n, m, tuples) for (n, m), tuples in sorted(strata.items()))
+
+
+class BySplit(Record, Generic[T]):
+    """One value of the training split, and one of the held-out split where something was held out."""
+
+    train: T
+    heldout: T | None = None
+
+    def items(self) -> Iterator[tuple[Split, T]]:
+        yield "train", self.train
+        if self.heldout is not None:
+            yield "heldout", self.heldout
+
+    @classmethod
+    def of(cls, values: Mapping[str, T]) -> Self:
+        return cls(**values)
+
+
+class Sizes(BySplit[Positive]):
+    """Numbers of tuples or instances."""
+
+
+class Strata(BySplit[tuple[StratumRow, ...]]):
+    """Rows in order of n and m."""
+
+
+class TaskSummary(Record):
+    """What a training knew before it began: strata (n, m, tuples) and the size of the unlabeled pool."""
+
+    strata: Annotated[tuple[tuple[Positive, Count, Positive], ...], Field(min_length=1)]
+    unlabeled: Positive
+
+    def as_task(self) -> Task:
+        """As training knows it."""
+        return Task(self.strata, self.unlabeled)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskSummary:
+        for row, (n, m, _) in enumerate(self.strata):
+            if m > n:
+                raise ValueError(f"strata.{row}: {m} positives in a tuple of {n}")
+        return self
+
+
+# Reading and comparing -----------------------------------------------------------------------------
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """What a validation refused: the field, and what is wrong with it."""
+    lines = []
+    for problem in error.errors():
+        message: str = problem["msg"].removeprefix("Value error, ")
+        path = [str(key) for key in problem["loc"]]
+        if problem["type"] == "value_error":
+            lines.append(".".join([*path, message]))
+        else:
+            got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
+            lines.append(f"{'.'.join(path)}: {message[:1].lower()}{message[1:]}{got}")
+    return lines
+
+
+def close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def rows_of(files: Files, prefix: str) -> int | None:
+    """Rows of all files whose path starts with `prefix`; None if one of them has none."""
+    rows = [rows or 0 for path, rows in files.items() if path.startswith(prefix)]
+    return None if 0 in rows else sum(rows)
+
+
+def by_split(sizes: BySplit[int]) -> str:
+    return ", ".join(f"{split} {size}" for split, size in sizes.items())
+
+
+def listed(is_listed: bool) -> str:
+    return "listed" if is_listed else "not listed"
+
+
+def missing(field: str, files: Files, *names: str) -> Iterable[str]:
+    return (f"{field}: the file {name} is not listed" for name in names if name not in files)

@@ -1,0 +1,69 @@
+"""A nameless temporary file for rows that are read in one order and needed in another."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Scattered rows that are read before their pages are released.
+SCATTERED_ROWS = 2048
+
+
+class TemporaryRows:
+    """Rows of one shape and type: appended block by block, then gathered by number, without holding them in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+        self._map: mmap.mmap | None = None
+        self._shape: tuple[int, ...] = ()
+        self._dtype: np.dtype[Any] = np.dtype(np.uint8)
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._map is not None:
+            self._map.close()
+        self._file.close()
+
+    def append(self, rows: NDArray[Any]) -> None:
+        if len(rows):
+            self._shape, self._dtype = rows.shape[1:], rows.dtype
+            self._file.write(np.ascontiguousarray(rows).data)
+            self.rows += len(rows)
+
+    def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of the rows of these numbers, in this order."""
+        if not len(numbers):
+            return np.empty((0, *self._shape), self._dtype)
+        if self._map is None:
+            self._file.flush()
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        stored = np.frombuffer(self._map, self._dtype).reshape(-1, *self._shape)
+        first, last = int(numbers[0]), int(numbers[-1])
+        in_a_row = last - first == len(numbers) - 1 and bool((np.diff(numbers) == 1).all())
+        # Scattered rows are read one page each: with read-ahead a few thousand fill a hundred megabytes.
+        self._advise("MADV_NORMAL" if in_a_row else "MADV_RANDOM")
+        if in_a_row:
+            rows = stored[first : last + 1].copy()
+        else:
+            rows = np.empty((len(numbers), *self._shape), self._dtype)
+            for start in range(0, len(numbers), SCATTERED_ROWS):
+                block = slice(start, start + SCATTERED_ROWS)
+                rows[block] = stored[numbers[block]]
+                self._advise("MADV_DONTNEED")
+        del stored
+        self._advise("MADV_DONTNEED")  # pages that were read need not stay in memory
+        return rows
+
+    def _advise(self, what: str) -> None:
+        """Advise the system about the pages, where it supports that."""
+        if self._map is not None and hasattr(mmap, what):
+            self._map.madvise(getattr(mmap, what))

@@ -1,1 +1,0 @@
-"""Data of the user's own: rows of counted tuples, unlabeled rows, and how they become features."""

@@ -1,0 +1,1 @@
+"""Users' data: rows of counted tuples, unlabeled rows, and how they become features."""

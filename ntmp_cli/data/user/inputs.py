@@ -1,0 +1,297 @@
+"""From the paths that a user names to sources of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ntmp_cli.data.sources._shared import looking_at
+from ntmp_cli.data.user.arrays import COUNTS, OFFSETS, UNLABELED, ArrayFile, ArrayRows, X, is_array_file, open_arrays
+from ntmp_cli.data.user.images import (
+    COUNTS_FILE,
+    ImageFormat,
+    ImageRows,
+    all_images,
+    class_folders,
+    table_of_images,
+    tuple_folders,
+)
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.reading import ImportSources, read_counts
+from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, open_table_rows, require_column
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, TableFile, is_table, open_table
+from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.tuple_source import InstanceFormat
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Paths of the user's data."""
+
+    main: Path
+    unlabeled: Path | None = None
+    test: Path | None = None
+    counts: Path | None = None
+
+    def paths(self) -> dict[str, Path]:
+        named = {"tuples": self.main, "unlabeled": self.unlabeled, "test": self.test, "counts": self.counts}
+        return {name: path for name, path in named.items() if path is not None}
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How the files of an import are read."""
+
+    roles: Roles
+    categorical: Sequence[str]
+    ignore: Sequence[str]
+    resize: int | None
+    block_bytes: int = BLOCK_BYTES
+
+
+def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> ImportSources:
+    """Open all files of an import. The main one says what the features are; the others must have them too."""
+    for path in inputs.paths().values():
+        if path == STDIN:
+            raise UsageError("an import reads its files more than once, so not from standard input")
+        if not path.exists():
+            raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
+    image_format = ImageFormat(options.resize)
+    main = inputs.main
+    unlabeled_inside: RowSource | None = None
+    counts_file = inputs.counts
+    if is_table(main):
+        rows = _main_table(
+            open_table(main, options.block_bytes), main, options, image_format, counts_apart=counts_file is not None
+        )
+    elif is_array_file(main):
+        rows, unlabeled_inside = _main_arrays(
+            open_arrays(main, options.block_bytes), options.roles, counts_apart=counts_file is not None
+        )
+    elif main.is_dir():
+        with looking_at(main):
+            rows, unlabeled_inside, empty = tuple_folders(main, image_format)
+        for name in empty:
+            problems.add(str(main / name), f"tuple '{name}' is empty: it has no images")
+        counts_file = counts_file or main / COUNTS_FILE
+        if not counts_file.is_file():
+            raise DataError(
+                f"{counts_file}: no such file", hint="Counts are a table of tuple_id and count: --counts FILE."
+            )
+    else:
+        raise _unknown(main)
+    _refuse_useless_resize(options, rows)
+    if unlabeled_inside is not None and inputs.unlabeled is not None:
+        raise UsageError(f"--unlabeled {inputs.unlabeled}: {main} has unlabeled rows already", hint="Pass one.")
+    unlabeled = unlabeled_inside
+    if inputs.unlabeled is not None:
+        unlabeled = _other(inputs.unlabeled, options, image_format, rows, ())
+    test = None if inputs.test is None else _other(inputs.test, options, image_format, rows, ("label",))
+    counts = None if counts_file is None else _counts(counts_file, options.roles, problems)
+    return ImportSources(rows, unlabeled, test, counts)
+
+
+def _main_table(
+    table: TableFile, path: Path, options: ImportOptions, image_format: ImageFormat, *, counts_apart: bool
+) -> RowSource:
+    roles = options.roles
+    if not counts_apart:
+        require_column(table, roles.count_column, "the count of positives (--count-column, or --counts FILE)")
+    optional: tuple[Role, ...] = ("id",) if counts_apart else ("count", "id")
+    if _has_images(table, roles):
+        require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
+        present = _columns_of(table.types, roles, ("tuple", *optional))
+        return table_of_images(table, path.parent, roles.image_column, image_format, present)
+    features = FeatureColumns(options.categorical, options.ignore)
+    return open_table_rows(table, roles, features, required=("tuple",), optional=optional)
+
+
+def _main_arrays(file: ArrayFile, roles: Roles, *, counts_apart: bool) -> tuple[ArrayRows, ArrayRows | None]:
+    file.require(X, "the rows")
+    inner = ArrayRows(file, UNLABELED, {}) if UNLABELED in file.shapes else None
+    if OFFSETS in file.shapes:
+        file.require(COUNTS, "the count of every tuple")
+        return _alike(ArrayRows(file, X, {}, offsets=True), inner)
+    file.require(roles.tuple_column, "the tuple of every row, or 'offsets' of tuples")
+    if not counts_apart:
+        file.require(roles.count_column, "the count of the tuple, row by row")
+    wanted: tuple[Role, ...] = ("tuple", "id") if counts_apart else ("tuple", "count", "id")
+    return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, wanted)), inner)
+
+
+def _alike(rows: ArrayRows, inner: ArrayRows | None) -> tuple[ArrayRows, ArrayRows | None]:
+    if inner is not None:
+        _require_like(rows, inner)
+    return rows, inner
+
+
+def _other(
+    path: Path, options: ImportOptions, image_format: ImageFormat, main: RowSource, required: Sequence[Role]
+) -> RowSource:
+    """Unlabeled or test rows, with the features of the main file."""
+    if is_table(path):
+        table = open_table(path, options.block_bytes)
+        if isinstance(main, ImageRows):
+            for name in (options.roles.image_column, *(getattr(options.roles, f"{role}_column") for role in required)):
+                require_column(table, name, "which is needed")
+            present = _columns_of(table.types, options.roles, (*required, "id"))
+            return table_of_images(table, path.parent, options.roles.image_column, image_format, present)
+        if main.columns is None:
+            raise _unlike(path, main)
+        features = FeatureColumns(options.categorical, names=main.columns)
+        return open_table_rows(table, options.roles, features, required=required, optional=("id",))
+    if is_array_file(path):
+        file = open_arrays(path, options.block_bytes)
+        file.require(X, "the rows")
+        for role in required:
+            file.require(getattr(options.roles, f"{role}_column"), f"the {role} of every row")
+        rows = ArrayRows(file, X, _columns_of(file.shapes, options.roles, (*required, "id")))
+        _require_like(main, rows)
+        return rows
+    if not path.is_dir():
+        raise _unknown(path)
+    if not isinstance(main, ImageRows):
+        raise _unlike(path, main)
+    with looking_at(path):
+        return class_folders(path, image_format) if "label" in required else all_images(path, image_format)
+
+
+def open_new_rows(
+    path: Path,
+    mapping: FeatureMapping | None,
+    instance: InstanceFormat,
+    *,
+    resize: int | None = None,
+    with_counts: bool = False,
+    block_bytes: int = BLOCK_BYTES,
+) -> RowSource:
+    """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
+    roles = mapping.roles if mapping else Roles()
+    features = mapping.features if mapping else None
+    required: tuple[Role, ...] = ("tuple", "count") if with_counts else ()
+    optional: tuple[Role, ...] = ("id",) if with_counts else ("id", "tuple", "count")
+    if path != STDIN and not path.exists():
+        raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
+    if is_table(path):
+        table = open_table(path, block_bytes)
+        if isinstance(features, TableFeatures):
+            columns = FeatureColumns(sorted(features.categorical), names=features.names)
+            return open_table_rows(table, roles, columns, required=required, optional=optional)
+        if path != STDIN and _has_images(table, roles):
+            for role in required:
+                require_column(table, getattr(roles, f"{role}_column"), "which --with-counts needs")
+            present = _columns_of(table.types, roles, (*required, *optional))
+            image_format = _image_format(features, instance, resize, path)
+            return table_of_images(table, path.parent, roles.image_column, image_format, present)
+        raise UsageError(
+            f"{path}: this run was not trained on the columns of a table, but on arrays of shape {_shape(instance)}",
+            hint="Pass an .npz or .npy file of such arrays, or a folder of images.",
+        )
+    if is_array_file(path):
+        file = open_arrays(path, block_bytes)
+        file.require(X, "the rows")
+        if with_counts and OFFSETS in file.shapes:
+            rows = ArrayRows(file, X, {}, offsets=True)
+        else:
+            for role in required:
+                file.require(getattr(roles, f"{role}_column"), "which --with-counts needs")
+            rows = ArrayRows(file, X, _columns_of(file.shapes, roles, (*required, *optional)))
+        _require_trained(rows, path, features, instance)
+        return rows
+    if not path.is_dir():
+        raise _unknown(path)
+    image_format = _image_format(features, instance, resize, path)
+    if not with_counts:
+        return all_images(path, image_format, named=True)
+    raise UsageError(
+        f"{path}: --with-counts needs a table of images, tuple ids and counts",
+        hint=f"Columns {roles.image_column}, {roles.tuple_column} and {roles.count_column}.",
+    )
+
+
+def _require_trained(
+    rows: ArrayRows, path: Path, features: TableFeatures | ImageFeatures | None, instance: InstanceFormat
+) -> None:
+    if isinstance(features, TableFeatures):
+        if list(rows.columns or ()) != features.names:
+            known = ", ".join(features.names[:10]) + (", …" if len(features.names) > 10 else "")
+            raise DataError(
+                f"{path}: an array has columns x0, x1, …, but this run was trained on {len(features.names)}: {known}",
+                hint="Pass a table with these columns.",
+            )
+        return
+    images = rows.image_features()
+    shape = list(images.shape) if images else [len(rows.columns or ())]
+    dtype = images.dtype if images else "float32"
+    if shape != list(instance.shape) or (images and dtype != instance.dtype.name):
+        raise DataError(
+            f"{path}: instances of shape {'×'.join(map(str, shape))} {dtype}, but this run was trained on "
+            f"{_shape(instance)} {instance.dtype.name}",
+            hint="Bring them to the shape and type of the training instances.",
+        )
+
+
+def _image_format(
+    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, resize: int | None, path: Path
+) -> ImageFormat:
+    """The size of images that a run takes."""
+    if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
+        raise UsageError(f"{path}: this run was not trained on images", hint=f"It takes shape {_shape(instance)}.")
+    if instance.scale != 255:
+        raise UsageError(
+            f"{path}: this run was trained on values up to {instance.scale:g}, not on pixels up to 255",
+            hint="Pass an .npz or .npy file of such arrays.",
+        )
+    channels, height, width = instance.shape
+    resized = features.resize if isinstance(features, ImageFeatures) else resize
+    return ImageFormat(resized, (height, width), "an image of the training", only_gray=channels == 1)
+
+
+def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:
+    table = open_table(path)
+    for name in (roles.tuple_column, roles.count_column):
+        require_column(table, name, "which a file of counts has")
+    return read_counts(table, roles.tuple_column, roles.count_column, problems)
+
+
+def _has_images(table: TableFile, roles: Roles) -> bool:
+    return roles.image_column in table.types and table.kind_of(roles.image_column) == "text"
+
+
+def _columns_of(present: Container[str], roles: Roles, wanted: Sequence[Role]) -> dict[Role, str]:
+    """The columns or arrays that hold the wanted roles, of those that a file has."""
+    names = {role: str(getattr(roles, f"{role}_column")) for role in wanted}
+    return {role: name for role, name in names.items() if name in present}
+
+
+def _require_like(main: RowSource, other: RowSource) -> None:
+    """Arrays of one import have one shape; a table is like an array of features whose names it has."""
+    if isinstance(main, ImageRows) or main.columns != other.columns or main.image_features() != other.image_features():
+        raise DataError(
+            f"{other.where}: its rows are not of the shape and type of {main.where}",
+            hint="All files of an import must have the same features.",
+        )
+
+
+def _refuse_useless_resize(options: ImportOptions, rows: RowSource) -> None:
+    if options.resize is not None and not isinstance(rows, ImageRows):
+        raise UsageError(f"--resize {options.resize}: {rows.where} has no image files", hint="Leave --resize out.")
+
+
+def _unlike(path: Path, main: RowSource) -> DataError:
+    return DataError(
+        f"{path}: cannot hold the same features as {main.where}", hint="Pass the same kind of file as INPUT."
+    )
+
+
+def _unknown(path: Path) -> UsageError:
+    return UsageError(
+        f"{path}: neither a table, nor arrays, nor a folder of images",
+        hint="Pass .csv, .tsv, .parquet, .npz, .npy, a folder of .npy files or a folder of images.",
+    )
+
+
+def _shape(instance: InstanceFormat) -> str:
+    return "×".join(map(str, instance.shape))

@@ -1,0 +1,229 @@
+"""From raw columns to what a network sees, the same way for training and for every later row.
+
+A raw table arrives as cells: one float64 per row and column, NaN where a value is missing, and for a category a number
+that stands for its text (`text_code`). Statistics come from training instances alone:
+
+- numeric: (value − mean) / scale; a missing value becomes the mean, 0;
+- one-hot: one column per category of the training instances; other categories and missing values are all zeros;
+- hashed: a column of many categories; its text picks one of `width` columns;
+- a column with missing training values gets an indicator, 1 where the value is missing, after its values.
+
+The network's input is this vector as it is: it is not standardised again, because that would inflate rare categories.
+Images are not mapped: their shape and type are stored, so that others are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+Cells = NDArray[np.float64]
+
+# Beyond this squares overflow.
+LARGEST = 1e100
+_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Numeric(_Stored):
+    """A column of numbers."""
+
+    kind: Literal["numeric"] = "numeric"
+    name: str
+    mean: float
+    scale: float = Field(gt=0)
+    indicator: bool = False
+
+    @property
+    def value_width(self) -> int:
+        return 1
+
+
+class OneHot(_Stored):
+    """A column of few categories."""
+
+    kind: Literal["one-hot"] = "one-hot"
+    name: str
+    categories: tuple[str, ...]
+    indicator: bool = False
+
+    @property
+    def value_width(self) -> int:
+        return len(self.categories)
+
+
+class Hashed(_Stored):
+    """A column of many categories."""
+
+    kind: Literal["hashed"] = "hashed"
+    name: str
+    width: int = Field(ge=1)
+    indicator: bool = False
+
+    @property
+    def value_width(self) -> int:
+        return self.width
+
+
+Column = Annotated[Numeric | OneHot | Hashed, Field(discriminator="kind")]
+
+
+class Roles(_Stored):
+    """Names of the columns that are not features."""
+
+    tuple_column: str = "tuple_id"
+    count_column: str = "count"
+    label_column: str = "label"
+    id_column: str = "id"
+    image_column: str = "image"
+
+
+class TableFeatures(_Stored):
+    """Columns by name, in the order of the network's input."""
+
+    kind: Literal["table"] = "table"
+    columns: tuple[Column, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(column.value_width + column.indicator for column in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def categorical(self) -> set[str]:
+        return {column.name for column in self.columns if column.kind != "numeric"}
+
+    def apply(self, cells: Cells) -> NDArray[np.float32]:
+        """The network's input (N, width) of raw cells (N, columns)."""
+        missing = np.isnan(cells)
+        out = np.zeros((len(cells), self.width), np.float32)
+        numeric = [(j, c) for j, c in enumerate(self.columns) if isinstance(c, Numeric)]
+        starts = self._starts()
+        if numeric:
+            which = [j for j, _ in numeric]
+            mean, scale = np.array([c.mean for _, c in numeric]), np.array([c.scale for _, c in numeric])
+            with np.errstate(over="ignore"):
+                z = np.clip((cells[:, which] - mean) / scale, -_FLOAT32, _FLOAT32)
+            z[missing[:, which]] = 0.0
+            out[:, [starts[j] for j in which]] = z
+        for j, column in enumerate(self.columns):
+            if isinstance(column, OneHot):
+                codes = np.array([text_code(text) for text in column.categories])
+                out[:, starts[j] : starts[j] + len(codes)] = cells[:, j, None] == codes
+            elif isinstance(column, Hashed):
+                rows = np.flatnonzero(~missing[:, j])
+                out[rows, starts[j] + cells[rows, j].astype(np.int64) % column.width] = 1.0
+            if column.indicator:
+                out[:, starts[j] + column.value_width] = missing[:, j]
+        return out
+
+    def _starts(self) -> list[int]:
+        widths = [column.value_width + column.indicator for column in self.columns]
+        return [0, *np.cumsum(widths).tolist()][:-1]
+
+
+class ImageFeatures(_Stored):
+    """Instances that are arrays of one shape, kept as they are; a network sees them divided by `scale`."""
+
+    kind: Literal["images"] = "images"
+    shape: tuple[int, int, int]
+    dtype: Literal["uint8", "float32"] = "uint8"
+    scale: float = 255.0
+    resize: int | None = None
+
+
+class FeatureMapping(_Stored):
+    """What an import did to raw rows, kept with its tuples and with every run trained on them."""
+
+    version: Literal[1] = 1
+    roles: Roles = Roles()
+    features: Annotated[TableFeatures | ImageFeatures, Field(discriminator="kind")]
+
+
+def text_code(text: str) -> float:
+    """A number that stands for a text, the same on every machine; 52 bits, so that a float64 holds it exactly."""
+    return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 12)
+
+
+def fit_table(
+    names: Sequence[str],
+    categories: Mapping[str, Mapping[float, str] | None],
+    training: Iterable[Cells],
+    hash_width: int,
+) -> TableFeatures:
+    """Statistics of the training instances, whose cells come in blocks.
+
+    `categories` names the categorical columns: the texts behind their codes, or None where there are too many to
+    have a column each. The result depends on the blocks only through rounding; callers cut them the same way always.
+    """
+    moments = _Moments(len(names))
+    seen: dict[int, set[float]] = {j: set() for j, name in enumerate(names) if categories.get(name) is not None}
+    for cells in training:
+        moments.add(cells)
+        for j, codes in seen.items():
+            codes.update(np.unique(cells[~np.isnan(cells[:, j]), j]).tolist())
+    columns: list[Numeric | OneHot | Hashed] = []
+    for j, name in enumerate(names):
+        indicator = bool(moments.present[j] < moments.rows)
+        texts = categories.get(name)
+        if name not in categories:
+            mean, scale = moments.mean_and_scale(j)
+            columns.append(Numeric(name=name, mean=mean, scale=scale, indicator=indicator))
+        elif texts is None:
+            columns.append(Hashed(name=name, width=hash_width, indicator=indicator))
+        else:
+            known = tuple(sorted(texts[code] for code in seen[j]))
+            columns.append(OneHot(name=name, categories=known, indicator=indicator))
+    return TableFeatures(columns=tuple(columns))
+
+
+class _Moments:
+    """Mean and spread per column over what is not missing, block by block (Chan, Golub and LeVeque 1983)."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows = 0
+        self.present = np.zeros(columns)
+        self.mean = np.zeros(columns)
+        self.square = np.zeros(columns)
+        self.low = np.full(columns, np.inf)
+        self.high = np.full(columns, -np.inf)
+
+    def add(self, cells: Cells) -> None:
+        present = ~np.isnan(cells)
+        n = present.sum(axis=0).astype(np.float64)
+        mean = np.where(present, cells, 0.0).sum(axis=0) / np.maximum(n, 1)
+        square = (np.where(present, cells - mean, 0.0) ** 2).sum(axis=0)
+        total = np.maximum(self.present + n, 1)
+        shift = mean - self.mean
+        self.mean = self.mean + shift * n / total
+        self.square = self.square + square + shift**2 * self.present * n / total
+        self.present = self.present + n
+        self.rows += len(cells)
+        self.low = np.minimum(self.low, np.where(present, cells, np.inf).min(axis=0, initial=np.inf))
+        self.high = np.maximum(self.high, np.where(present, cells, -np.inf).max(axis=0, initial=-np.inf))
+
+    def mean_and_scale(self, j: int) -> tuple[float, float]:
+        """A constant column becomes 0: divided by its spread, the rounding of its mean would be inflated."""
+        if self.present[j] == 0:
+            return 0.0, 1.0
+        if self.low[j] == self.high[j]:
+            return float(self.low[j]), 1.0
+        scale = float(np.sqrt(self.square[j] / self.present[j]))
+        return float(self.mean[j]), scale if scale > 0 else 1.0
+
+
+def blocks_of(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
+    """Row numbers in blocks of `size`, independent of the blocks that the rows were read in."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]

@@ -1,0 +1,31 @@
+"""All problems of a user's data, collected for one message."""
+
+from __future__ import annotations
+
+from ntmp_cli.errors import DataError
+
+MOST_SHOWN = 20
+
+
+class Problems:
+    """Lines that each say where and what; the first twenty are shown, all are counted."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.rows_lost = False  # whether rows could not be read at all, so that tuples cannot be judged
+        self._shown: list[str] = []
+
+    def add(self, where: str, what: str) -> None:
+        self.total += 1
+        if len(self._shown) < MOST_SHOWN:
+            self._shown.append(f"{where}: {what}")
+
+    def raise_if_any(self) -> None:
+        if not self.total:
+            return
+        more = self.total - len(self._shown)
+        lines = [*self._shown, *([f"and {more:,} more"] if more else [])]
+        raise DataError(
+            f"{self.total:,} problem{'s'[: self.total > 1]} in the data, nothing was written\n  " + "\n  ".join(lines),
+            hint="Rows are counted from 1, a header not among them. Correct them and try again.",
+        )

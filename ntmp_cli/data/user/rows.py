@@ -1,0 +1,228 @@
+"""Users' rows from any kind of file: cells for the mapping; tuples, counts, labels and ids by role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.table_files import Kind, TableFile
+from ntmp_cli.errors import DataError, did_you_mean
+
+Role = Literal["tuple", "count", "label", "id"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A block of rows: one raw instance each, pyarrow columns by role, and texts behind the codes of categories."""
+
+    cells: NDArray[Any]
+    roles: dict[Role, Any] = field(default_factory=dict)
+    texts: dict[str, dict[float, str]] = field(default_factory=dict)
+
+
+class RowSource(Protocol):
+    """Where rows come from."""
+
+    where: str
+
+    @property
+    def role_names(self) -> dict[Role, str]:
+        """Names of the columns that hold a role."""
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the raw features; None for images."""
+
+    def image_features(self) -> ImageFeatures | None:
+        """Shape and type of the images, once they have been read; None for features."""
+
+    def rows(self, problems: Problems) -> Iterator[Rows]:
+        """All rows, block by block. Problems are collected; blocks after the first problem may be left out."""
+
+    def first_rows(self) -> list[dict[str, Any]]:
+        """The first rows, for a preview."""
+
+    def place(self, row: int) -> str:
+        """How to name a row, counted from 0, in a message."""
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Which columns are features: exactly `names`, or all that have no other role and are not in `ignore`."""
+
+    categorical: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    names: Sequence[str] | None = None
+
+
+class TableRows:
+    """Rows of a table whose features are columns."""
+
+    def __init__(
+        self, table: TableFile, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
+    ) -> None:
+        self.where = table.where
+        self._table, self._roles, self._categorical = table, roles, categorical
+        self._columns = tuple(columns)
+        self._preview: list[dict[str, Any]] = []
+
+    @property
+    def role_names(self) -> dict[Role, str]:
+        return self._roles
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self._columns
+
+    def image_features(self) -> ImageFeatures | None:
+        return None
+
+    def rows(self, problems: Problems) -> Iterator[Rows]:
+        wanted = self._wanted(problems)
+        if wanted is None:
+            return
+        start = 0
+        for batch in self._table.batches(wanted, problems):
+            if not self._preview:
+                self._preview = batch.slice(0, 5).to_pylist()
+            cells, texts = self._cells(batch)
+            refuse_infinite(cells, start, self.place, self._columns, problems)
+            yield Rows(cells, {role: batch.column(name) for role, name in self._roles.items()}, texts)
+            start += batch.num_rows
+
+    def first_rows(self) -> list[dict[str, Any]]:
+        return self._preview
+
+    def place(self, row: int) -> str:
+        return f"{self.where} row {row + 1}"
+
+    def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
+        """How to read every column; None if a column cannot be a feature."""
+        # Roles come first, as in the preview.
+        wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in self._roles.items()}
+        before = problems.total
+        for name in self._columns:
+            kind = self._table.kind_of(name)
+            if name in self._categorical:
+                kind = "text"
+            elif kind == "text" and self._table.mostly_numbers(name):
+                kind = "number"
+            elif kind == "text":
+                problems.add(f"{self.where} row {self._table.first_text_row(name)}, column '{name}'", NOT_A_NUMBER)
+            elif kind is None:
+                what = f"holds {self._table.types[name]}, which is no feature: leave it out with --ignore"
+                problems.add(f"{self.where} row 1, column '{name}'", what)
+            wanted[name] = kind or "text"
+        if problems.total > before:
+            problems.rows_lost = True
+            return None
+        return wanted
+
+    def _cells(self, batch: Any) -> tuple[NDArray[np.float64], dict[str, dict[float, str]]]:
+        cells = np.empty((batch.num_rows, len(self._columns)))
+        texts = {}
+        for j, name in enumerate(self._columns):
+            column = batch.column(name)
+            if name in self._categorical:
+                cells[:, j], texts[name] = category_codes(column)
+            else:
+                cells[:, j] = column.to_numpy(zero_copy_only=False)
+        return cells, texts
+
+
+def refuse_infinite(
+    cells: NDArray[Any], start: int, place: Callable[[int], str], columns: Sequence[str] | None, problems: Problems
+) -> None:
+    """Missing values are imputed, infinite ones are mistakes; in an image (`columns` None) so are missing ones."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(cells) > LARGEST if columns is not None else ~(np.abs(cells) <= LARGEST)
+        if not wrong.any():
+            return
+    rows, which = np.nonzero(wrong)
+    if columns is None:
+        rows, first = np.unique(rows, return_index=True)
+        which = which[first]
+    for row, j in zip(rows.tolist(), which.tolist(), strict=True):
+        column = f", column '{columns[j]}'" if columns is not None else ""
+        problems.add(place(start + row) + column, f"{cells[row, j]:g} is too large or not a number")
+
+
+NOT_A_NUMBER = "text, not numbers: name the column with --categorical if it holds categories, or with --ignore"
+
+
+def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
+    """One number per text, NaN where it is missing; and the texts behind the numbers."""
+    coded = column.dictionary_encode()
+    texts = coded.dictionary.to_pylist()
+    codes = np.array([*(text_code(text) for text in texts), np.nan])
+    indices = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    return codes[indices], dict(zip(codes[:-1].tolist(), texts, strict=True))
+
+
+def open_table_rows(
+    table: TableFile,
+    roles: Roles,
+    features: FeatureColumns,
+    *,
+    required: Sequence[Role] = (),
+    optional: Sequence[Role] = (),
+) -> TableRows:
+    """The rows of a table. The columns of `required` roles must exist, those of `optional` ones are read if they do."""
+    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image")}
+    present = table.types
+    for role in required:
+        option = f" (--{role}-column)" if features.names is None else ""
+        require_column(table, names[role], f"the {_MEANING[role]}{option}")
+    chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
+    columns = features.names
+    if columns is None:
+        for option, options in (("--categorical", features.categorical), ("--ignore", features.ignore)):
+            for name in options:
+                require_column(table, name, f"what {option} names")
+        taken = {*names.values(), *features.ignore} - set(features.categorical)
+        columns = [name for name in present if name not in taken]
+        if not columns:
+            raise DataError(
+                f"{table.where}: has no column of features beside {', '.join(present)}",
+                hint="Every column that is not named as an id, a count or a label is a feature.",
+            )
+    else:
+        for name in columns:
+            require_column(table, name, "which is a feature")
+    return TableRows(table, columns, frozenset(features.categorical), chosen)
+
+
+def require_column(table: TableFile, name: str, what: str) -> None:
+    if name not in table.types:
+        close = did_you_mean(name, table.types)
+        raise DataError(
+            f"{table.where}: has no column '{name}', {what}" + (f"; {close}" if close.startswith("did") else ""),
+            hint=f"The columns are {', '.join(list(table.types)[:30])}{', …' if len(table.types) > 30 else ''}.",
+        )
+
+
+_MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
+
+
+def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Counts as integers, −1 where missing; and the positions of those that are no count at all."""
+    values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    missing = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        wrong = ~missing & ((values < 0) | (values != np.round(values)) | (values >= 2**31))
+    return np.where(missing | wrong, -1, values).astype(np.int32), np.flatnonzero(wrong)
+
+
+def tuple_codes(chunks: Sequence[Any]) -> tuple[NDArray[np.int32], list[str]]:
+    """A number per row, in order of first appearance, −1 where there is no id; and the ids."""
+    ids = pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in ids.chunks]
+    names = ids.chunk(0).dictionary.to_pylist() if ids.num_chunks else []
+    return np.concatenate(codes).astype(np.int32) if codes else np.empty(0, np.int32), names

@@ -1,0 +1,337 @@
+"""Users' tables, CSV or Parquet, read block by block through pyarrow."""
+
+from __future__ import annotations
+
+import io
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from ntmp_cli.data.formats import first_line, no_such_file
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.errors import DataError, UsageError
+
+# What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
+Kind = Literal["number", "flag", "text", "as is"]
+
+BLOCK_BYTES = 2**20
+HEAD_BYTES = 2**20
+STDIN = Path("-")
+CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+_CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
+
+
+class TableFile(ABC):
+    """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
+
+    where: str
+    types: dict[str, Any]
+
+    @abstractmethod
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        """Blocks of rows with the wanted columns, in their order; numbers and flags as float64."""
+
+    def kind_of(self, name: str) -> Kind | None:
+        """What a column can be read as; None for dates, lists and other types that are no feature."""
+        dtype = self.types[name]
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        if pa.types.is_boolean(dtype):
+            return "flag"
+        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+        if any(is_kind(dtype) for is_kind in is_number):
+            return "number"
+        return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
+
+    @abstractmethod
+    def sample(self, name: str) -> list[str | None]:
+        """The first values of a column, as text."""
+
+    def mostly_numbers(self, name: str) -> bool:
+        """Whether a column of text looks like numbers with mistakes among them, rather than like categories."""
+        return False
+
+    def first_text_row(self, name: str) -> int:
+        """The first row, from 1, that makes a column text."""
+        texts = enumerate(self.sample(name), start=1)
+        return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
+
+
+def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
+    """A table by the ending of its name; `-` is CSV on standard input."""
+    if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
+        return CsvTable(path, block_bytes)
+    if path.name.lower().endswith(PARQUET_ENDINGS):
+        return ParquetTable(path, block_bytes)
+    raise UsageError(
+        f"{path}: not the name of a table", hint=f"Tables end in {', '.join((*CSV_ENDINGS, *PARQUET_ENDINGS))}."
+    )
+
+
+def is_table(path: Path) -> bool:
+    return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
+
+
+class CsvTable(TableFile):
+    """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path = path
+        self.where = "standard input" if path == STDIN else str(path)
+        self._block = block_bytes
+        self._head = b""
+        with self._stream() as stream:
+            head = b""
+            while len(head) < HEAD_BYTES and (piece := stream.read(HEAD_BYTES - len(head))):
+                head += piece
+            if path == STDIN:
+                self._head = head
+        if not head.strip():
+            raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
+        self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        header = self._first_lines.partition(b"\n")[0]
+        self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
+        try:
+            schema = self._from_head(pacsv.ConvertOptions(strings_can_be_null=True)).schema
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+        twice = [name for name, times in Counter(schema.names).items() if times > 1]
+        if twice:
+            raise DataError(f"{self.where}: column '{twice[0]}' is there twice", hint="Give every column its own name.")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+
+    def _from_head(self, conversion: Any) -> Any:
+        """A reader of the first lines, without those that are ragged."""
+        return pacsv.open_csv(
+            io.BytesIO(self._first_lines),
+            read_options=pacsv.ReadOptions(block_size=2 * HEAD_BYTES),
+            parse_options=self._parsing(lambda row: "skip"),
+            convert_options=conversion,
+        )
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        yielded = 0
+        try:
+            with self._stream() as stream:
+                reader = pacsv.open_csv(
+                    stream,
+                    read_options=pacsv.ReadOptions(block_size=self._block),
+                    parse_options=self._parsing(None),
+                    convert_options=_conversion({name: _CSV_TYPES[kind] for name, kind in wanted.items()}),
+                )
+                for batch in reader:
+                    yield _converted(batch, wanted)
+                    yielded += batch.num_rows
+        except pa.ArrowInvalid as error:
+            # The first pass is fast because it stops at the first bad row. The second one lists all of them.
+            before = problems.total
+            if self.path != STDIN:
+                yield from self._with_problems(wanted, problems, yielded)
+            if problems.total == before:
+                raise self._unreadable(error) from None
+
+    def mostly_numbers(self, name: str) -> bool:
+        texts = [text for text in self.sample(name) if text is not None]
+        return sum(reads_as(text, "number") for text in texts) * 2 >= len(texts)
+
+    def sample(self, name: str) -> list[str | None]:
+        column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
+        return list(column.to_pylist())
+
+    def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, yielded: int) -> Iterator[Any]:
+        """Read everything as text, one row at a time where something is wrong; what is not a number is missing.
+
+        Rows from number `yielded` on are yielded, so that problems of tuples are seen in the same pass; but none
+        after a row that had to be left out.
+        """
+        skipped: list[int] = []
+
+        def ragged(row: Any) -> str:
+            problems.rows_lost = True
+            skipped.append(row.number - 1)  # the header is row 1 there
+            what = f"{row.actual_columns} values, but the header has {row.expected_columns} columns"
+            problems.add(f"{self.where} row {row.number - 1}", what)
+            return "skip"
+
+        start = 0
+        mistakes: list[tuple[int, str, str]] = []
+        with self._stream() as stream:
+            try:
+                reader = pacsv.open_csv(
+                    stream,
+                    read_options=pacsv.ReadOptions(block_size=self._block, use_threads=False),
+                    parse_options=self._parsing(ragged),
+                    convert_options=_conversion(dict.fromkeys(wanted, pa.string())),
+                )
+                for batch in reader:
+                    columns = []
+                    for name, kind in wanted.items():
+                        column, wrong = _cleaned(batch.column(name), kind)
+                        columns.append(column)
+                        mistakes += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
+                    for row, name, what in sorted(mistakes):
+                        problems.add(f"{self.where} row {row}, column '{name}'", what)
+                    mistakes.clear()
+                    ahead = max(0, yielded - start)
+                    start += batch.num_rows
+                    if ahead < batch.num_rows and not skipped:
+                        yield pa.RecordBatch.from_arrays(columns, names=list(wanted)).slice(ahead)
+            except pa.ArrowInvalid:
+                problems.rows_lost = True  # not a wrong number: the caller reports it
+
+    def _parsing(self, handler: Any) -> Any:
+        return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
+
+    @contextmanager
+    def _stream(self) -> Iterator[IO[bytes]]:
+        if self.path == STDIN:
+            yield _ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
+            return
+        try:
+            stream = pa.input_stream(str(self.path), compression="detect")
+        except FileNotFoundError:
+            raise no_such_file(self.path) from None
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({first_line(error)})", hint="Check the path.") from None
+        try:
+            with stream:
+                yield stream
+        except OSError as error:
+            raise DataError(f"{self.path}: damaged ({first_line(error)})", hint="Write it again.") from None
+
+    def _unreadable(self, error: Exception) -> DataError:
+        reason = first_line(error)
+        if "UTF8" in reason or isinstance(error, UnicodeDecodeError):
+            return DataError(f"{self.where}: not UTF-8 text", hint="Save the table as CSV in UTF-8.")
+        return DataError(
+            f"{self.where}: not a readable CSV file ({reason})",
+            hint="Expected a header, and as many values in every row; a value must not contain a line break.",
+        )
+
+
+def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
+    """A column of text converted to its kind, missing where that fails; and the rows that failed, with the reason."""
+    if kind not in ("number", "flag"):
+        return column, []
+    try:
+        read = pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
+        return pc.cast(read, pa.float64()), []
+    except pa.ArrowInvalid:
+        pass
+    truths = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+    expected = "a number" if kind == "number" else "true or false"
+    values: list[float | None] = []
+    wrong = []
+    for at, text in enumerate(column.to_pylist()):
+        fits = text is not None and reads_as(text, kind)
+        values.append((float(text) if kind == "number" else truths[text.strip().lower()]) if fits else None)
+        if text is not None and not fits:
+            wrong.append((at, f"'{text[:40]}' is not {expected}"))
+    return pa.array(values, pa.float64()), wrong
+
+
+def _numbered(at: int, skipped: list[int]) -> int:
+    """The number from 1 of a row, where skipped rows are counted too."""
+    row = at + 1
+    for gone in skipped:
+        row += gone <= row
+    return row
+
+
+class _ReplayedInput(io.RawIOBase):
+    """Standard input from its beginning: the bytes that were read for the header, then the rest."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            piece, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
+            return piece
+        return self._rest.read(size)
+
+
+class ParquetTable(TableFile):
+    """A Parquet file."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path, self.where, self._block = path, str(path), block_bytes
+        with self._file() as file:
+            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+        rows = max(1, self._block // (8 * max(1, len(wanted))))
+        with self._file() as file:
+            try:
+                for batch in file.iter_batches(batch_size=rows, columns=list(wanted)):
+                    yield _converted(batch.select(list(wanted)), wanted)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
+
+    def sample(self, name: str) -> list[str | None]:
+        first = next(iter(self.batches({name: "text"}, Problems())), None)
+        return [] if first is None else list(first.column(name).to_pylist())
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
+        try:
+            file = pq.ParquetFile(self.path)
+        except FileNotFoundError:
+            raise no_such_file(self.path) from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{self.path}: not a readable Parquet file ({first_line(error)})", hint="Write it again."
+            ) from None
+        with file:
+            yield file
+
+
+def _conversion(types: Mapping[str, Any]) -> Any:
+    return pacsv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
+
+
+def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
+    """Numbers and flags as float64, text as text."""
+    columns = []
+    for name, kind in wanted.items():
+        column = batch.column(name)
+        if kind in ("number", "flag") and not pa.types.is_float64(column.type):
+            column = pc.cast(column, pa.float64(), safe=False)
+        elif kind == "text":
+            column = as_text(column)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=list(wanted))
+
+
+def as_text(column: Any) -> Any:
+    """A column as text: whole numbers without a point, empty text as missing."""
+    if pa.types.is_floating(column.type):
+        is_whole = pc.all(pc.equal(column, pc.round(column))).as_py()
+        column = pc.if_else(pc.is_nan(column), None, column)
+        column = pc.cast(column, pa.int64()) if is_whole is not False else column
+    text = pc.cast(column, pa.string())
+    return pc.if_else(pc.equal(text, ""), None, text)
+
+
+def reads_as(text: str, kind: Kind) -> bool:
+    if kind == "flag":
+        return text.strip().lower() in ("true", "false", "0", "1")
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # which Python accepts, and other programs do not

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from paired_runs import OURS, rows, study
+from scipy import stats
+
+from ntmp_cli.evaluation.rankings import friedman_p, rankings
+from ntmp_cli.evaluation.summary import summarise
+
+
+def test_ranks_are_of_means_per_cell_and_lower_is_better_where_it_is() -> None:
+    by_method = {(ranking["metric"], ranking["method"]): ranking for ranking in rankings(summarise(study()))}
+    assert [by_method["ap", method]["mean_rank"] for method in ("count", "ure", "uu")] == [1, 2, 3]
+    assert [by_method["fpr", method]["mean_rank"] for method in ("count", "ure", "uu")] == [3, 2, 1]
+    count = by_method["ap", "count"]
+    assert (count["best"], count["cells"], by_method["ap", "uu"]["best"]) == (4, 4, 0)
+
+
+def test_only_cells_with_every_method_are_ranked() -> None:
+    runs = [r for r in study() if not (r["method"] == "uu" and r["dataset"] == "mnist")]
+    assert {ranking["cells"] for ranking in rankings(summarise(runs))} == {2}
+    assert rankings(summarise(rows("count", OURS))) == []
+    summary = summarise({**row, "is_oracle": row["method"] == "uu"} for row in study())
+    assert {ranking["method"] for ranking in rankings(summary)} == {"count", "ure"}
+
+
+def test_friedman_agrees_with_scipy_with_ties() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.integers(0, 4, (9, 4)).astype(float)
+    ranks = np.array([stats.rankdata(row) for row in values])
+    assert friedman_p(ranks) == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
+    assert friedman_p(np.full((5, 3), 2.0)) is None
+    assert friedman_p(ranks[:1]) is None

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntmp_cli.prior.binned_sums import BinnedSums
+from ntmp_cli.prior.estimator import ScoredTuples, priors
+
+
+def test_bins_change_no_estimate(simulate) -> None:
+    data = simulate(5, 2, 0.3)
+    fine, coarse = BinnedSums(data, bins=10**6).sample(), BinnedSums(data).sample()
+    for name in priors.names():
+        assert priors.get(name)(coarse)[0] == pytest.approx(priors.get(name)(fine)[0], abs=5e-3), name
+
+
+def test_resamples_scatter_as_literal_resampling_does(simulate) -> None:
+    data = simulate(3, 1, 0.4, tuples=200, pool=400)
+    rng = np.random.default_rng(7)
+    tuples = data.scores.reshape(-1, 3)
+    literal = {name: [] for name in ("em-affine", "moments", "best-bin", "em", "tail-ratio")}
+    for _ in range(80):
+        t, u = rng.integers(200, size=200), rng.integers(400, size=400)
+        resampled = ScoredTuples(tuples[t].reshape(-1), data.sizes, data.counts, data.unlabeled[u])
+        sample = BinnedSums(resampled).sample()
+        for name, estimates in literal.items():
+            estimates.append(priors.get(name)(sample)[0])
+    blocks = list(BinnedSums(data).resamples(600, rng))
+    for name, values in literal.items():
+        quick = np.concatenate([priors.get(name)(block) for block in blocks])
+        assert quick.std() == pytest.approx(np.std(values), rel=0.35), name
+        assert quick.mean() == pytest.approx(np.mean(values), abs=0.6 * np.std(values)), name
+
+
+def test_one_newton_step_finds_the_line_of_a_resample(simulate) -> None:
+    data = simulate(3, 1, 0.4, tuples=1500)
+    rng = np.random.default_rng(0)
+    indices = rng.integers(1500, size=1500)
+    weights = np.bincount(indices, minlength=1500).astype(float)
+    sums = BinnedSums(data)
+    (line,) = sums._lines(weights[None] @ sums._derivatives)
+    resampled = ScoredTuples(data.scores.reshape(-1, 3)[indices].reshape(-1), data.sizes, data.counts, data.unlabeled)
+    moved = np.abs(line - np.array(data.line[:2]))
+    off = np.abs(line - np.array(resampled.line[:2]))
+    assert (off < 0.15 * moved + 6e-3).all()
+
+
+def test_constant_scores_leave_every_estimator_standing() -> None:
+    data = ScoredTuples(np.zeros(90), np.full(30, 3), np.full(30, 1), np.zeros(50))
+    sample = BinnedSums(data).sample()
+    assert sample.unlabeled.shape == (1, 1)
+    for name in priors.names():
+        assert priors.get(name)(sample).shape == (1,)

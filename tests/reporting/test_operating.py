@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from ntmp_cli.reporting.operating import Operating, operating_of, operating_words
+
+
+def test_the_gap_is_a_mean_over_runs_and_shows_its_range_where_priors_were_estimated() -> None:
+    strata = ((3, 1, 100),)
+    runs = [Operating("3:1", 0.5, trained_prior, 1 / 3, strata) for trained_prior in (0.5, 0.52)]
+    assert operating_words(runs) == [
+        "Operating gap Δ_op = |ᾱ − π̂|: 0.1767 (0.1667 to 0.1867) for 3:1 at π = 0.5",
+        "Tuples 3:1: ᾱ = 0.3333, (3, 1) × 100",
+    ]
+
+
+def test_mixed_tuples_are_given_by_their_rate_and_stratum_sizes() -> None:
+    runs = [
+        Operating("mix", 0.2, 0.2, rate, tuple((n, 1, 10 * n + extra) for n in range(2, 12)))
+        for extra, rate in ((0, 0.30), (5, 0.31))
+    ]
+    gap, strata = operating_words(runs)
+    assert "0.1050 (0.1000 to 0.1100) for mix at π = 0.2" in gap
+    assert strata.startswith("Tuples mix: ᾱ = 0.3000 to 0.3100, (11, 1) × 110 to 115, (10, 1) × 100 to 105")
+    assert strata.endswith("and 4 more strata")
+
+
+def test_nothing_known_about_the_runs_is_no_sentence() -> None:
+    assert operating_words([]) == []
+
+
+def test_a_gap_is_that_of_the_prior_that_the_run_was_trained_with() -> None:
+    task = {"strata": [[3, 1, 40]], "unlabeled": 60}
+    run = {"tuples": "3:1", "prior": 0.5, "trained_prior": 0.4, "mean_rate": 1 / 3, "task": task}
+    gap, tuples = operating_words([operating_of(run)])
+    assert "0.0667 for 3:1 at π = 0.5" in gap
+    assert tuples == "Tuples 3:1: ᾱ = 0.3333, (3, 1) × 40"
