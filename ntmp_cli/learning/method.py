@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task
@@ -163,6 +164,12 @@ class LinearFit:
 
 class FittedMethod(Method):
     """Computed at once, without epochs; the scorer is linear in its features."""
+
+    def __init__(self, config: TrainConfig, task: Task) -> None:
+        super().__init__(config, task)
+        # Here, so that all processes stop before they connect to each other.
+        if (config.ranks or 1) > 1:
+            raise UsageError(f"method {config.method} is computed at once, in one process")
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         from ntmp_cli.learning.models import build_network

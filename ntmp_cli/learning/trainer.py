@@ -109,8 +109,6 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     """The scorer of a method without epochs, recorded as if it had one."""
     started = time.perf_counter()
     config, source = training.config, training.source
-    if (config.ranks or 1) > 1:
-        raise UsageError(f"method {config.method} is computed at once, in one process")
     data = training.data or training_shares(source, config)
     scorer = _scorer(method, training, data)
     fit = method.fit(fit_data(data[0], scorer))

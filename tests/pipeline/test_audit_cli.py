@@ -78,7 +78,7 @@ def test_flagged_tuples_are_wrong_and_the_noise_rate_is_right(noisy):
 
 
 def test_the_same_seed_gives_the_same_bytes_and_a_rerun_is_skipped(noisy, tmp_path, ntmp_done):
-    words = ("audit", "--tuples", noisy / "t", "--run", noisy / "r", "--epochs", 4)
+    words = ("audit", "--tuples", noisy / "t", "--run", noisy / "r", "--epochs", 15)
     ntmp_done(*words, "--out", tmp_path / "b")
     assert (tmp_path / "b" / "manifest.json").read_bytes() == (noisy / "a" / "manifest.json").read_bytes()
     again = ntmp_done(*words, "--out", tmp_path / "b", "--if-exists", "skip", "--json").json
