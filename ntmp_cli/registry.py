@@ -86,7 +86,7 @@ class Registry(Generic[T, F]):
     `where` is the module, or the package with one file per thing, whose import fills the registry;
     it is imported at the first look-up, so that heavy imports wait until they are needed. `facts` is the model of what
     is given at a registration. `families` are names of which there are too many to register, or which another package
-    knows, such as torchvision:NAME; whoever looks one up understands it before asking here.
+    knows, such as torchvision:NAME; callers resolve such a name before they look it up here.
     """
 
     def __init__(self, kind: str, where: str, facts: type[F], families: Mapping[str, str] | None = None) -> None:

@@ -75,7 +75,7 @@ def _order(rows: Sequence[SummaryRow]) -> list[MethodVariant]:
 
 
 def _gap(entries: Sequence[MethodVariant], oracles: set[MethodVariant]) -> float:
-    """Room between the methods and the oracles, in rows."""
+    """Space between the methods and the oracles, in rows."""
     return 0.6 if 0 < len(oracles) < len(entries) else 0.0
 
 

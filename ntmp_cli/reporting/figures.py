@@ -130,7 +130,7 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
     height, width = canvas.shape[:2]
     with figure_style():
         # The axes fill the figure, so that one pixel of the canvas is one pixel of the file; text
-        # goes outside, and the tight box makes room for it.
+        # goes outside, and the tight box leaves space for it.
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
         ax = figure.add_axes((0, 0, 1, 1))
         ax.imshow(canvas, interpolation="nearest", aspect="auto")
