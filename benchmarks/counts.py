@@ -21,7 +21,8 @@ from ntmp_cli.counting.poisson_binomial import count_gradient
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.learning.callbacks import Callback, Step
 from ntmp_cli.learning.count_kernel import CountKernel
-from ntmp_cli.learning.loop import TrainingResult, make_optimizer, train_epochs
+from ntmp_cli.learning.loop import make_optimizer, train_epochs
+from ntmp_cli.learning.results import TrainingResult
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 
 TUPLES, LENGTH, POSITIVES = 4096, 32, 8

@@ -18,8 +18,9 @@ from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.labelled import LabelledData, load_labelled
 from ntmp_cli.data.specs import parse_spec
-from ntmp_cli.learning.loop import Job, TrainingResult, make_optimizer, train_epochs
+from ntmp_cli.learning.loop import Job, make_optimizer, train_epochs
 from ntmp_cli.learning.method import GradientMethod, methods
+from ntmp_cli.learning.results import TrainingResult
 from ntmp_cli.learning.trainer import Training, assemble
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
+from ntmp_cli.artifacts.stored_scorer import load_network, read_mapping
 from ntmp_cli.config import ImportTuplesConfig, PredictConfig, TrainConfig
 from ntmp_cli.data.user.inputs import Inputs
 from ntmp_cli.learning.models import predict
@@ -113,7 +113,7 @@ def _predicting(folder: Path) -> Iterator[Ratio]:
     import_tuples(ImportTuplesConfig(), Inputs(small), folder / "tuples")
     train(TrainConfig(prior=0.5, epochs=1), folder / "tuples", folder / "run")
     run = open_artifact(folder / "run", "run")
-    model, mapping = load_scorer(run), read_mapping(run)
+    model, mapping = load_network(run), read_mapping(run)
     assert mapping is not None
     x = torch.randn(rows, FEATURES)
     ids = [f"f{j}" for j in range(FEATURES)]

@@ -20,7 +20,8 @@ from benchmarks.timing import Ratio
 from ntmp_cli.artifacts import Artifact
 from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
-from ntmp_cli.learning.loop import TrainingResult, train_epochs
+from ntmp_cli.learning.loop import train_epochs
+from ntmp_cli.learning.results import TrainingResult
 from ntmp_cli.stages.make_tuples import make_tuples
 
 GOAL = 0.97

@@ -20,8 +20,9 @@ from benchmarks.fake_data import images
 from benchmarks.timing import Ratio, take_turns
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.data.specs import parse_spec
-from ntmp_cli.learning.loop import Job, TrainingResult, train_epochs
+from ntmp_cli.learning.loop import Job, train_epochs
 from ntmp_cli.learning.models import build_network
+from ntmp_cli.learning.results import TrainingResult
 from ntmp_cli.stages.make_tuples import tuples_from_labelled
 from ntmp_cli.vision import torchvision_module
 

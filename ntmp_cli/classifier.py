@@ -8,17 +8,18 @@ Rows of `X` that share an id form a tuple. Everything that learns is that of `nt
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -28,15 +29,13 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.data.user.grouping import group_rows, hold_out
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
-from ntmp_cli.learning.cross_fitting import prior_free_training
 from ntmp_cli.learning.groups import rate_shift
-from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.models import predict
-from ntmp_cli.learning.restore import restore_scorer
-from ntmp_cli.learning.trainer import Training, train_scorer
+from ntmp_cli.learning.method import HeldoutScores, methods
+from ntmp_cli.learning.model_choice import is_table_training, unused_by_tables
+from ntmp_cli.learning.results import InstanceScorer, Trained, score_heldout
+from ntmp_cli.learning.tables.scorer import TableScorer
+from ntmp_cli.learning.tables.training import train_table
 from ntmp_cli.plugins import load_plugins
-from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
-from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.settings import build
 from ntmp_cli.tuple_source import ArraySource, HeldoutData, Task
 
@@ -56,9 +55,10 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     method : a name of `ntmp list methods` that needs neither labels nor an encoder; None: `count`, or the method that
         the other settings mean, as `clamp` means `ure`.
-    model : `mlp`, `linear`; any network of `ntmp list models` that takes vectors.
-    epochs, lr, batch_size : as in `ntmp train`.
-    heldout_share : share of tuples and of unlabeled rows set aside to choose the epoch and to calibrate.
+    model : `auto` (linear model and trees, weighted by cross-fitted counts), `linear`, `trees`, or any network of
+        `ntmp list models` that takes vectors.
+    epochs, lr, batch_size : of networks, as in `ntmp train`.
+    heldout_share : share of tuples and of unlabeled rows that networks set aside to choose the epoch and to calibrate.
     random_state : seed of initialisation, batch order and what is set aside; equal seeds give equal classifiers.
     settings : any other setting of `ntmp train`, those of the method among them: `clamp="abs"`, `count_noise=0.1`,
         `weight_decay=0`. `fit` refuses an unknown one, with the nearest name, and warns of one of another method.
@@ -66,8 +66,11 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : array([0, 1]); 1 is the class that was counted.
-    prior_ : class prior of the unlabeled rows, given or estimated.
-    temperature_ : what scores are divided by, fitted to held-out counts.
+    prior_ : class prior of the unlabeled rows, given or estimated; without them the share of positives in the tuples.
+    prior_source_ : "given", "estimated" or "tuples".
+    prior_interval_ : 95 % interval of an estimated prior, or None.
+    temperature_ : what scores are divided by, fitted to counts of tuples that the scores were not trained on.
+    coef_, intercept_ : of a linear score.
     history_ : one record per epoch.
     n_features_in_ : number of columns of X.
     """
@@ -75,7 +78,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         method: str | None = None,
-        model: str = "mlp",
+        model: str = "auto",
         epochs: int = 30,
         lr: float = 1e-3,
         batch_size: int | None = None,
@@ -111,21 +114,21 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,
         tuples: Sequence[Hashable] | NDArray[Any],
         counts: Mapping[Hashable, int] | ArrayLike,
-        unlabeled: ArrayLike,
+        unlabeled: ArrayLike | None = None,
         prior: float | None = None,
     ) -> Self:
-        """Learn from tuples and unlabeled rows.
+        """Learn from tuples, and from unlabeled rows where there are some.
 
         Parameters
         ----------
         X : (N, d) members of tuples.
         tuples : N ids; rows with the same id form a tuple.
         counts : number of positives by tuple id, or N numbers that are equal within a tuple.
-        unlabeled : (M, d) rows without tuple.
+        unlabeled : (M, d) rows without tuple; networks need some.
         prior : share of positives among `unlabeled`; None estimates it.
         """
         x = validate_data(self, X, dtype=np.float32)
-        pool = validate_data(self, unlabeled, dtype=np.float32, reset=False)
+        pool = x[:0] if unlabeled is None else validate_data(self, unlabeled, dtype=np.float32, reset=False)
         rows, sizes, known = _grouped(len(x), tuples, counts)
         # A generator is used once, so that everything follows from one seed.
         state = self.random_state
@@ -134,17 +137,33 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError(f"prior {prior}: expected a share between 0 and 1")
         config = self._config(seed)
         _require_usable(config)
-        source = _split(x[rows], (sizes, known), pool, self.heldout_share, np.random.default_rng(seed))
-        if prior is None:
-            prior = self._estimated_prior(source, config)
         config = config.model_copy(update={"prior": prior})
-        trained = train_scorer(Training(config, source))
-        self._scorer, self._task = trained.scorer, source.task
+        everything = ArraySource(np.ascontiguousarray(x[rows]), sizes, known, pool)
+        if is_table_training(config, everything.instance):
+            self._warn_of_networks_settings(config)
+            trained, self._task = train_table(config, everything), everything.task
+        else:
+            source = _split(everything, self.heldout_share, np.random.default_rng(seed))
+            trained, self._task = _with_network(config, source), source.task
+        self._keep(trained, config)
+        return self
+
+    def _warn_of_networks_settings(self, config: TrainConfig) -> None:
+        usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
+        given = {name for name in usual if getattr(self, name, None) != usual[name]} | self._settings.keys()
+        if unused := sorted(unused_by_tables(config) & given):
+            what = f"model {config.model} does not use {', '.join(unused)}: settings of networks"
+            warnings.warn(what, UserWarning, stacklevel=3)
+
+    def _keep(self, trained: Trained, config: TrainConfig) -> None:
+        found = trained.prior
+        self._scorer: InstanceScorer = trained.scorer
         self.history_ = [dict(record.fields) for record in trained.outcome.records]
         self.classes_ = np.array([0, 1])
-        self.prior_ = float(prior)
-        self.temperature_ = self._temperature(source, config)
-        return self
+        self.prior_ = config.known_prior() if found is None else found.value
+        self.prior_source_ = "given" if found is None else found.source
+        self.prior_interval_ = None if found is None else found.ci
+        self.temperature_ = self._temperature(trained.heldout, config)
 
     def _config(self, seed: int) -> TrainConfig:
         """Everything but the prior."""
@@ -157,28 +176,29 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in {**self._settings, **named}.items() if value is not None}
         return build(TrainConfig, {**fixed, **given}, "NTMPClassifier")
 
-    def _estimated_prior(self, source: ArraySource, settings: TrainConfig) -> float:
-        """By a network that does not know the prior, on tuples that it was not trained on."""
-        noise, seed = _count_noise(settings), settings.seed
-        shared = {"model": self.model, "epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size}
-        config = prior_free_training(source.task, **shared, count_noise=noise, seed=seed, memory_mb=2**20)
-        scorer = train_scorer(Training(config, source)).scorer
-        held = source.heldout_data or HeldoutData(source.tuples, source.sizes, source.counts, source.unlabeled)
-        inside, outside = (predict(scorer, x) for x in (held.tuples, source.unlabeled))
-        scored = ScoredTuples(inside, held.sizes, held.counts, outside, noise)
-        value = estimate_priors([scored], np.random.default_rng(seed), resamples=1).estimates[DEFAULT].value
-        if value is None:
-            raise UsageError("the prior cannot be estimated from these tuples", hint="Pass prior=…")
-        return min(max(value, 0.001), 0.999)
-
-    def _temperature(self, source: ArraySource, config: TrainConfig) -> float:
-        held = source.heldout_data
+    def _temperature(self, held: HeldoutScores | None, config: TrainConfig) -> float:
         if held is None or len(held.sizes) < FEWEST_TUPLES:
             return 1.0
-        z = predict(self._scorer, held.tuples)
-        shift = rate_shift(self.prior_, source.task.rate)
-        temperature = temperature_by_counts(z, held.sizes, held.counts, shift, _count_noise(config))
+        shift = rate_shift(self.prior_, self._task.rate)
+        temperature = temperature_by_counts(held.tuple_scores, held.sizes, held.counts, shift, _count_noise(config))
         return temperature.value if temperature.fit == "fitted" else 1.0
+
+    @property
+    def coef_(self) -> Floats:
+        """(1, d) weights of a linear score."""
+        weight: Floats = self._linear_part("weight")
+        return weight[None]
+
+    @property
+    def intercept_(self) -> Floats:
+        """(1,) constant of a linear score."""
+        return np.atleast_1d(self._linear_part("bias"))
+
+    def _linear_part(self, name: str) -> Any:
+        check_is_fitted(self, "classes_")
+        if not (isinstance(self._scorer, TableScorer) and self._scorer.is_linear):
+            raise AttributeError("only a classifier with model='linear' has coefficients")
+        return getattr(self._scorer, name) / self.temperature_
 
     def __sklearn_tags__(self) -> Any:
         """There are two classes."""
@@ -192,8 +212,7 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrated log-odds of the positive class at `prior_`."""
         check_is_fitted(self, "classes_")
         x = validate_data(self, X, dtype=np.float32, reset=False)
-        scores = predict(self._scorer, np.ascontiguousarray(x))
-        return scores / self.temperature_
+        return self._scorer.score(np.ascontiguousarray(x)) / self.temperature_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """(N, 2): probabilities of the classes 0 and 1 at `prior_`."""
@@ -209,20 +228,22 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # Keeping ------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The fitted classifier: weights as safetensors, everything else as JSON in its header. No code is stored."""
+        """The fitted classifier: the files of a run as safetensors, all else as JSON in its header. No code."""
         check_is_fitted(self, "classes_")
         facts = {
             "format": FORMAT,
             "version": VERSION,
             "params": _plain_params(self.get_params(deep=False)),
-            "prior": self.prior_,
+            "learner": "table" if isinstance(self._scorer, TableScorer) else "network",
+            "prior": [self.prior_, self.prior_source_, self.prior_interval_],
             "temperature": self.temperature_,
             "history": self.history_,
             "features": self.n_features_in_,
             "names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
             "task": [[list(stratum) for stratum in self._task.strata], self._task.unlabeled],
         }
-        return save_safetensors(self._scorer.state_dict(), {"ntmp": json.dumps(facts)})
+        files = {name: np.frombuffer(content, dtype=np.uint8) for name, content in self._scorer.files().items()}
+        return save_safetensors(files, {"ntmp": json.dumps(facts)})
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -232,23 +253,29 @@ class NTMPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             facts = json.loads(header["__metadata__"]["ntmp"])
             if facts["format"] != FORMAT or facts["version"] != VERSION:
                 raise KeyError
-            weights = load_safetensors(content)
+            files = {name: values.tobytes() for name, values in load_safetensors(content).items()}
         except Exception:  # whatever foreign bytes make a parser do
             raise ArtifactError("not a classifier that this ntmp has saved") from None
         model = cls(**facts["params"])
-        model._restore(facts, weights)
+        model._restore(facts, files)
         return model
 
-    def _restore(self, facts: Mapping[str, Any], weights: dict[str, torch.Tensor]) -> None:
+    def _restore(self, facts: Mapping[str, Any], files: dict[str, bytes]) -> None:
         strata, unlabeled = facts["task"]
         self._task = Task([(n, m, k) for n, m, k in strata], unlabeled)
-        self.prior_, self.temperature_ = facts["prior"], facts["temperature"]
+        self.prior_, self.prior_source_, interval = facts["prior"]
+        self.prior_interval_, self.temperature_ = interval and tuple(interval), facts["temperature"]
         self.history_, self.n_features_in_ = facts["history"], facts["features"]
         if facts["names"] is not None:
             self.feature_names_in_ = np.array(facts["names"], dtype=object)
         self.classes_ = np.array([0, 1])
+        if facts["learner"] == "table":
+            self._scorer = TableScorer.from_files(files)
+            return
+        from ntmp_cli.learning.restore import restore_files
+
         config = self._config(0).model_copy(update={"prior": self.prior_})
-        self._scorer = restore_scorer(config, self._task, [self.n_features_in_], weights)
+        self._scorer = restore_files(config, self._task, [self.n_features_in_], files)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a file."""
@@ -298,21 +325,32 @@ def _require_usable(config: TrainConfig) -> None:
         warnings.warn(f"method {config.method} does not use {', '.join(config.ignored)}", UserWarning, stacklevel=3)
 
 
-def _split(
-    x: NDArray[np.float32],
-    recorded: tuple[NDArray[np.int64], NDArray[np.int64]],
-    pool: NDArray[np.float32],
-    share: float,
-    rng: np.random.Generator,
-) -> ArraySource:
+def _with_network(config: TrainConfig, source: ArraySource) -> Trained:
+    import torch
+
+    from ntmp_cli.learning.network_prior import network_prior
+    from ntmp_cli.learning.trainer import Training, train_scorer
+
+    if not len(source.unlabeled):
+        raise UsageError(f"model {config.model} needs unlabeled rows", hint="Pass unlabeled=…, or use model='auto'.")
+    prior = None
+    if config.prior is None:
+        prior = network_prior(config, source, torch.device("cpu"))
+        config = config.model_copy(update={"prior": prior.value})
+    trained = replace(train_scorer(Training(config, source)), prior=prior)
+    held = source.heldout_data
+    return trained if held is None else replace(trained, heldout=score_heldout(trained.scorer, held))
+
+
+def _split(source: ArraySource, share: float, rng: np.random.Generator) -> ArraySource:
     """A random share of tuples and of U set aside; nothing where any split would be empty."""
     if not 0 <= share < 1:
         raise UsageError(f"heldout_share {share}: expected a share from 0 to below 1")
-    sizes, counts = recorded
+    x, sizes, counts, pool = source.tuples, source.sizes, source.counts, source.unlabeled
     train, held = hold_out(len(sizes), share, rng)
     inside, outside = hold_out(len(pool), share, rng)
     if not (len(train) and len(held) and len(inside) and len(outside)):
-        return ArraySource(np.ascontiguousarray(x), sizes, counts, pool)
+        return source
     owner = np.repeat(np.arange(len(sizes)), sizes)
     members = np.isin(owner, train)
     heldout = HeldoutData(x[~members], sizes[held], counts[held], pool[outside])

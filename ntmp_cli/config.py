@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES
 from ntmp_cli.settings import MethodSettings, Settings
 
+ESTIMATE: Literal["estimate"] = "estimate"
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
 # Panels of `--help`, in this order; an option without panel is shown before them.
 PANELS = METHOD_PANEL, NETWORK_PANEL, OPTIMISATION_PANEL, RUN_PANEL = "Method", "Network", "Optimisation", "Run"
@@ -146,15 +148,17 @@ class TrainConfig(Settings):
         default_factory=MethodSettings, description="Settings of the method, declared beside it."
     )
     ignored: tuple[str, ...] = Field((), exclude=True, description="Settings that were given for another method.")
-    prior: float | None = Field(
+    prior: float | Literal["estimate"] | None = Field(
         None,
-        gt=0,
-        lt=1,
-        description="Class prior π of the unlabeled pool; it overrides --prior-from.",
+        description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the one that simulated "
+        "tuples know, else estimated on the pool by `count`; 'estimate' forces that.",
     )
     epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
-    model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
+    model: str = Field(
+        "auto",
+        description="What is learned, see `ntmp list models`: on tables linear model and trees, else the network mlp.",
+    )
     encoder: str | None = Field(
         None,
         description="Frozen encoder whose features are learned from, computed once and kept: "
@@ -262,6 +266,19 @@ class TrainConfig(Settings):
         chosen = {key: value for key, value in values.items() if key in known}
         return {**shared, "method": name, "settings": chosen, **({"ignored": ignored} if ignored else {})}
 
+    @field_validator("prior", mode="plain")
+    @classmethod
+    def _share_or_estimate(cls, value: Any) -> float | str | None:
+        if value is None or value == ESTIMATE:
+            return None if value is None else ESTIMATE
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 < number < 1:
+            raise ValueError(f"expected a share between 0 and 1, or '{ESTIMATE}'")
+        return number
+
     @field_validator("settings", mode="wrap")
     @classmethod
     def _of_the_method(cls, value: Any, handler: Any, info: ValidationInfo) -> MethodSettings:
@@ -276,9 +293,14 @@ class TrainConfig(Settings):
         method_settings = values.pop("settings", {})
         return {**values, **method_settings}
 
+    @property
+    def prior_or_none(self) -> float | None:
+        """The prior, where it has been given or resolved."""
+        return None if self.prior == ESTIMATE else self.prior
+
     def known_prior(self, where: str = "configuration") -> float:
         """The prior, where it has been resolved."""
-        if self.prior is None:
+        if self.prior is None or self.prior == ESTIMATE:
             raise UsageError(
                 f"{where}: prior: required, but not given (--prior X, or --prior-from DIR, written by "
                 "`ntmp estimate-prior`)"

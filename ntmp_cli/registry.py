@@ -180,8 +180,10 @@ REGISTRIES: dict[str, Registry[Any, Any]] = {
         "ntmp_cli.learning.models",
         Facts,
         {
+            "auto": "On tables linear model and trees, weighted by cross-fitted counts; elsewhere mlp. The default.",
+            "trees": "On tables: trees boosted on the count likelihood.",
             "torchvision:NAME": "A torchvision classifier with one output in place of its head, "
-            "e.g. torchvision:resnet18."
+            "e.g. torchvision:resnet18.",
         },
     ),
     "encoders": Registry(

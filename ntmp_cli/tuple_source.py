@@ -90,6 +90,13 @@ class TupleSource(Protocol):
     def test_instances(self) -> NDArray[np.generic]:
         """Instances whose scores are kept; may be empty."""
 
+    @property
+    def shares_instances(self) -> bool:
+        """Whether training tuples have instances in common: then no fold of them is new to the others."""
+
+    def blocks(self) -> Integers | None:
+        """Block of every tuple, training ones first; None where every tuple stands alone."""
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -101,6 +108,8 @@ class ArraySource:
     unlabeled: NDArray[np.float32]
     heldout_data: HeldoutData | None = None
     name: str = "the arrays"
+    shares_instances: bool = False
+    tuple_blocks: Integers | None = None
 
     @property
     def task(self) -> Task:
@@ -133,3 +142,6 @@ class ArraySource:
 
     def test_instances(self) -> NDArray[np.generic]:
         return self.tuples[:0]
+
+    def blocks(self) -> Integers | None:
+        return self.tuple_blocks

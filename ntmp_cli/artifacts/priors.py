@@ -14,11 +14,15 @@ from ntmp_cli.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Prior:
-    """A class prior of the unlabeled pool; an estimated one carries the directory that it was read from."""
+    """A class prior of the unlabeled pool; one of `estimate-prior` carries the directory that it was read from.
 
-    value: float
+    Without a value it is left to the training.
+    """
+
+    value: float | None
     source: PriorSource
     estimate: Artifact[PriorSummary] | None = None
+    ci: tuple[float, float] | None = None
 
 
 def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
@@ -29,7 +33,7 @@ def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
             f"{path}: was estimated on other tuples than {tuples.path}",
             hint="Run `ntmp estimate-prior` on the tuples that you train on, or give --prior.",
         )
-    return Prior(estimate.summary.prior, "estimated", estimate)
+    return Prior(estimate.summary.prior, "estimated", estimate, estimate.summary.ci)
 
 
 def read_prior(estimate: Artifact[PriorSummary]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ def train_config(run: RunArtifact) -> TrainConfig:
         raise ArtifactError(f"{where}: {lines}", hint=remake(run.kind)) from None
     except UsageError as error:  # a method that is not registered here
         raise ArtifactError(f"{where}: config.method: {error.message}", hint=error.hint) from None
+    if config.prior is None:  # it was left to the training
+        return config.model_copy(update={"prior": run.summary.trained_prior})
     if config.prior != run.summary.trained_prior:
         raise ArtifactError(
             f"{where}: config.prior: {config.prior}, but summary.trained_prior is {run.summary.trained_prior}",

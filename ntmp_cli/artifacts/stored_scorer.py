@@ -1,17 +1,27 @@
-"""The scorer of a run directory: its trained network, and the mapping from raw rows to what the network takes."""
+"""The scorer of a run directory, and the mapping from raw rows to what it takes. Only networks import torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
-from safetensors.torch import load as load_safetensors
-from torch import nn
 
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config
 from ntmp_cli.data.user.mapping import FeatureMapping
 from ntmp_cli.errors import ArtifactError
-from ntmp_cli.learning.restore import Encoded, restore_encoder, restore_scorer
+from ntmp_cli.learning.tables.scorer import TableScorer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Raw instances to scores.
+Score = Callable[[NDArray[Any]], NDArray[np.float64]]
 
 
 def read_mapping(run: RunArtifact) -> FeatureMapping | None:
@@ -26,8 +36,36 @@ def read_mapping(run: RunArtifact) -> FeatureMapping | None:
         ) from None
 
 
-def load_scorer(run: RunArtifact) -> nn.Module:
+def load_score(run: RunArtifact, device: str = "auto") -> Score:
+    """What scores raw instances as the run does, on a device where that is a network."""
+    if run.summary.learner == "table":
+        return load_table_scorer(run).score
+    from ntmp_cli.learning.devices import choose_device
+    from ntmp_cli.learning.models import predict
+    from ntmp_cli.learning.restore import batch_size
+
+    chosen = choose_device(device)
+    return partial(predict, load_network(run).to(chosen), batch=batch_size(run.summary.instance.shape, chosen))
+
+
+def load_table_scorer(run: RunArtifact) -> TableScorer:
+    """The linear score and trees of a run on a table."""
+    names = [entry.path for entry in run.manifest.files if entry.path == WEIGHTS or entry.path.startswith("trees-")]
+    try:
+        scorer = TableScorer.from_files({name: run.file(name).read_bytes() for name in names})
+    except ArtifactError as error:
+        raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
+    if scorer.weight.shape != run.summary.instance.shape:
+        raise ArtifactError(f"{run.path}: the weights do not fit the instances that the manifest describes")
+    return scorer
+
+
+def load_network(run: RunArtifact) -> nn.Module:
     """The trained network of a run, behind its frozen encoder where it has one."""
+    from safetensors.torch import load as load_safetensors
+
+    from ntmp_cli.learning.restore import Encoded, restore_encoder, restore_scorer
+
     summary, config = run.summary, train_config(run)
     try:
         scorer = restore_scorer(

@@ -77,6 +77,14 @@ class StoredTuples:
             np.concatenate([read_instances(self.artifact, name) for name in unlabeled]),
         )
 
+    @property
+    def shares_instances(self) -> bool:
+        reuse = self.artifact.summary.reuse
+        return reuse is not None and max(reuse.positive, reuse.negative) > 1
+
+    def blocks(self) -> Integers | None:
+        return None
+
     def test_instances(self) -> NDArray[np.generic]:
         return self._test_instances
 

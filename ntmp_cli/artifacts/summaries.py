@@ -49,8 +49,10 @@ from ntmp_cli.artifacts.summary_fields import (
     rows_of,
 )
 from ntmp_cli.config import HolmFamily
+from ntmp_cli.learning.results import Learner
 
-PriorSource = Literal["given", "estimated"]
+# Given by the user; known to a simulation; estimated on the pool; the rate of the tuples, where nothing else is known.
+PriorSource = Literal["given", "known", "estimated", "tuples"]
 
 
 # Tuples and features ------------------------------------------------------------------------------
@@ -163,6 +165,7 @@ class RunSummary(Summary):
     prior: Share
     trained_prior: OpenShare
     prior_source: PriorSource
+    prior_ci: tuple[Share, Share] | None = None
     tuple_rate: Share
     unlabeled_prior: Share | None
     count_noise: Annotated[float, Field(ge=0, lt=1)]
@@ -170,6 +173,7 @@ class RunSummary(Summary):
     tuples_config: dict[str, JsonValue]
     tuples_content: Sha256
     model: Name
+    learner: Learner
     encoder: Name | None
     parameters: Count
     instance: InstanceSummary
@@ -179,6 +183,7 @@ class RunSummary(Summary):
     batch_size: Positive | None
     loss: float | None
     heldout_risk: float | None
+    spread: Annotated[float, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSummary:
@@ -191,8 +196,8 @@ class RunSummary(Summary):
             raise ValueError(f"mean_rate: {self.mean_rate} is not the mean rate of the strata")
         if not close(self.tuple_rate, sum(k * m for _, m, k in strata) / sum(k * n for n, _, k in strata)):
             raise ValueError(f"tuple_rate: {self.tuple_rate} is not the share of positives of the strata")
-        estimated = self.prior_source == "estimated" and self.unlabeled_prior is not None
-        if self.prior != (self.unlabeled_prior if estimated else self.trained_prior):
+        found = self.prior_source in ("estimated", "tuples") and self.unlabeled_prior is not None
+        if self.prior != (self.unlabeled_prior if found else self.trained_prior):
             raise ValueError(f"prior: {self.prior} is not the prior that results are reported at")
         if self.selected_epoch > self.epochs:
             raise ValueError(f"selected_epoch: {self.selected_epoch} of {self.epochs} epochs")

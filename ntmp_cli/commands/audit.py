@@ -42,7 +42,7 @@ def command(
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import audit_view
     from ntmp_cli.stages.audit import audit
-    from ntmp_cli.stages.estimate_prior import CrossFitOptions
+    from ntmp_cli.stages.cross_fit_options import CrossFitOptions
 
     limit_threads(threads)
     facts, published = audit(config, tuples, run, out, CrossFitOptions(if_exists, device, features, watching))

@@ -38,7 +38,8 @@ def command(
     from ntmp_cli.artifacts.priors import read_prior
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import prior_view
-    from ntmp_cli.stages.estimate_prior import CrossFitOptions, estimate_prior
+    from ntmp_cli.stages.cross_fit_options import CrossFitOptions
+    from ntmp_cli.stages.estimate_prior import estimate_prior
 
     limit_threads(threads)
     prior = estimate_prior(config, tuples, out, CrossFitOptions(if_exists, device, features, watching))

@@ -198,9 +198,10 @@ def _completer(choices: Callable[[], list[str]]) -> Callable[[str], list[str]]:
 
 
 def _cli_type(annotation: Any) -> Any:
-    """The option's type: `X | None` becomes X, a tuple of X becomes a list of X."""
+    """The option's type: `X | None` becomes X, `X | Y` text, a tuple of X becomes a list of X."""
     if get_origin(annotation) in (Union, types.UnionType):
-        (annotation,) = [arg for arg in get_args(annotation) if arg is not type(None)]
+        kinds = [arg for arg in get_args(annotation) if arg is not type(None)]
+        annotation = kinds[0] if len(kinds) == 1 else str  # a number or a word: the model tells them apart
     if get_origin(annotation) is tuple:
         return list[get_args(annotation)[0]]  # type: ignore[misc]
     return annotation

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import Tensor
 
-    from ntmp_cli.learning.loop import EpochRecord, Watcher
+    from ntmp_cli.learning.results import EpochRecord, Watcher
     from ntmp_cli.stages.sweep import Tally
 
 log = logging.getLogger(__name__)

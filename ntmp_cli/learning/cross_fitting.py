@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,11 @@ from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.fitting import fit_data
 from ntmp_cli.learning.groups import rate_shift, usable_rate
-from ntmp_cli.learning.loop import Environment, Watcher
+from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
-from ntmp_cli.learning.models import build_scorer, predict
+from ntmp_cli.learning.models import build_scorer
+from ntmp_cli.learning.repeats import repeated_share
+from ntmp_cli.learning.results import Watching
 from ntmp_cli.learning.trainer import Training, train_scorer
 from ntmp_cli.learning.training_data import Batching, input_normalisation, training_shares
 from ntmp_cli.prior.estimator import ScoredTuples
@@ -32,7 +34,6 @@ from ntmp_cli.tuple_source import HeldoutData, Task, TupleSource
 
 log = logging.getLogger(__name__)
 
-Watching = Callable[[int], AbstractContextManager[Watcher | None]]
 # Raw instances to scores.
 Score = Callable[[NDArray[np.generic]], NDArray[Any]]
 
@@ -49,7 +50,7 @@ class CrossFit:
         with self.watching(config.epochs) as watcher:
             environment = Environment(self.device, watcher=watcher)
             trained = train_scorer(Training(config, source, [data], config.seed + number, environment=environment))
-        return partial(predict, trained.scorer)
+        return trained.scorer.score
 
 
 def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: CrossFit) -> list[ScoredTuples]:
@@ -69,7 +70,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
         (data,) = training_shares(source, settings, 1, batching)
         return [_score_heldout(data, heldout, fitted(data, 0), config.count_noise)]
     folds = training_shares(source, settings, config.folds or 2, batching)
-    if repeated := repeated_share(folds):
+    if repeated := repeated_share((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds):
         log.warning(
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
             100 * repeated,
@@ -115,20 +116,6 @@ def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
         "trace_every": 0,
     }
     return TrainConfig.model_validate({**fixed, **settings})
-
-
-def repeated_share(folds: Sequence[TrainingData]) -> float:
-    """Share of the distinct tuple instances that occur in more than one fold, by 64-bit sums of their bytes."""
-    digests = [np.unique(np.concatenate([_digests(chunk.load()[0]) for chunk in fold.tuple_chunks])) for fold in folds]
-    _, uses = np.unique(np.concatenate(digests), return_counts=True)
-    return float((uses > 1).mean())
-
-
-def _digests(raw: NDArray[np.generic]) -> NDArray[np.uint64]:
-    flat = np.ascontiguousarray(raw).reshape(len(raw), -1).view(np.uint8)
-    factors = np.random.default_rng(0).integers(2**63, size=flat.shape[1], dtype=np.uint64)
-    digests: NDArray[np.uint64] = flat.astype(np.uint64) @ factors
-    return digests
 
 
 def _batch_size(config: TrainConfig) -> int:

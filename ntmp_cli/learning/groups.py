@@ -11,6 +11,8 @@ from math import log
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ntmp_cli.errors import NotIdentifiableError
+
 Floats = NDArray[np.float64]
 
 # Rates whose mean square deviation is below this are equal but for rounding.
@@ -79,3 +81,12 @@ def effective_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
     """√D/S₀: the spread of rates over all instances; generalises |π − α| and is 0 iff not identifiable."""
     s0, _, _, d = moments(sizes, rates)
     return float(np.sqrt(max(d, 0.0)) / s0)
+
+
+def require_orientation(symmetric: bool, prior: float) -> None:
+    """n = 2m in every stratum and π = ½: exchanging the classes leaves all data unchanged."""
+    if symmetric and abs(prior - 0.5) < 1e-9:
+        raise NotIdentifiableError(
+            "the two classes cannot be told apart: every tuple is half positive and so is the unlabeled pool",
+            hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",
+        )

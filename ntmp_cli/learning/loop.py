@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import cos, pi
@@ -21,9 +21,10 @@ from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
 from ntmp_cli.learning.averaging import WeightAverage
 from ntmp_cli.learning.callbacks import EpochEnd, Networks, Step
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores
-from ntmp_cli.learning.models import Scorer, predict
+from ntmp_cli.learning.models import Scorer, predict, snapshot
 from ntmp_cli.learning.processes import OneProcess
 from ntmp_cli.learning.rank_shares import RankShares
+from ntmp_cli.learning.results import EpochRecord, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.resuming import require_fitting
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData
@@ -57,25 +58,6 @@ class NoCheckpoints:
 
 
 @dataclass(frozen=True)
-class EpochRecord:
-    """One epoch. `fields` go into the history; timings are apart, because they differ between equal runs."""
-
-    epoch: int
-    fields: Mapping[str, Any]
-    test_scores: NDArray[np.float64] | None
-    seconds: float
-    instances: int
-
-
-class Watcher(Protocol):
-    """Receives the progress of a training, for display."""
-
-    def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None: ...
-
-    def epoch(self, record: EpochRecord) -> None: ...
-
-
-@dataclass(frozen=True)
 class Environment:
     """Where a training runs and what displays its progress; nothing here changes what is learned."""
 
@@ -99,16 +81,6 @@ class Job:
     # Data that decide the orientation: held-out data, or training data if there are none; None on other ranks.
     orientation: HeldoutData | None = None
     environment: Environment = field(default_factory=Environment)
-
-
-@dataclass
-class TrainingResult:
-    """What a training leaves: its records, and the weights of the selected epoch."""
-
-    records: list[EpochRecord] = field(default_factory=list)
-    selected_epoch: int = 0
-    best: HeldoutRisk | None = None
-    weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -228,10 +200,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def score_heldout(model: nn.Module, data: HeldoutData) -> HeldoutScores:
-    return HeldoutScores(predict(model, data.tuples), data.sizes, data.counts, predict(model, data.unlabeled))
-
-
 def _epoch_end(job: Job, networks: Networks, fields: dict[str, Any]) -> EpochEnd:
     def heldout() -> HeldoutScores | None:
         return None if job.heldout is None else score_heldout(networks.average.model, job.heldout)
@@ -296,14 +264,6 @@ def _select(
         keep = config.select == "one-se" and not risk.clearly_above(outcome.best)
     if keep:
         outcome.selected_epoch, outcome.weights = record.epoch, snapshot(model)
-
-
-def snapshot(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of all weights and statistics, in the order of memory that a file has."""
-    return {
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in model.state_dict().items()
-    }
 
 
 def _state(networks: Networks, outcome: TrainingResult, position: _Position) -> State:

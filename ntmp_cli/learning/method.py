@@ -109,10 +109,12 @@ class GradientMethod(Method):
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         from ntmp_cli.learning.models import build_network
 
-        return build_network(self.config.model, shape)
+        return build_network(self.model_name(), shape)
 
     def model_name(self) -> str:
-        return self.config.model
+        from ntmp_cli.learning.model_choice import network_name
+
+        return network_name(self.config.model)
 
     def targets(self) -> Targets:
         """What is to be known of single instances."""

@@ -16,6 +16,7 @@ from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 ATTENTION_WIDTH = 128
+WEIGHTS_FILE = "model.safetensors"
 
 # A builder takes the shape of one instance and returns a network with one output.
 models: Registry[Callable[[tuple[int, ...]], nn.Module], Facts] = REGISTRIES["models"]
@@ -133,6 +134,21 @@ class Scorer(nn.Module):
         layers = [layer for layer in self.network.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
         return len(layers) == 1 and isinstance(layers[0], nn.Linear)
 
+    def score(self, raw: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Scores of raw instances, in evaluation mode."""
+        return predict(self, raw)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(p.numel() for p in self.parameters())
+
+    def files(self) -> dict[str, bytes]:
+        """All weights and statistics, as safetensors."""
+        from safetensors.torch import save
+
+        return {WEIGHTS_FILE: save(snapshot(self))}
+
     def flip(self, centre: float) -> list[Tensor]:
         """Exchange the classes, score → 2·centre − score, in the last layer; returns what was negated."""
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
@@ -149,7 +165,15 @@ class Scorer(nn.Module):
             last.bias.fill_(bias)
 
 
-def require_model(name: str) -> None:
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of all weights and statistics, in the order of memory that a file has."""
+    return {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
+    }
+
+
+def require_network(name: str) -> None:
     """Refuse an unknown name before any work is done."""
     kind, _, inner = name.partition(":")
     if kind == "torchvision":

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.callbacks import Callback, EpochEnd, Networks
 from ntmp_cli.learning.method import HeldoutScores
 
@@ -50,12 +49,3 @@ def flip(networks: Networks, centre: float) -> None:
             if key in networks.optimizer.state[parameter]:
                 state: torch.Tensor = networks.optimizer.state[parameter][key]
                 state.neg_()
-
-
-def require_orientation(symmetric: bool, prior: float) -> None:
-    """n = 2m in every stratum and π = ½: exchanging the classes leaves all data unchanged."""
-    if symmetric and abs(prior - 0.5) < 1e-9:
-        raise NotIdentifiableError(
-            "the two classes cannot be told apart: every tuple is half positive and so is the unlabeled pool",
-            hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",
-        )

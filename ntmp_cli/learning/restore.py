@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
@@ -12,7 +12,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.encoders import CLIP, EncoderRequest, build_encoder
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.models import Scorer, build_scorer
+from ntmp_cli.learning.models import WEIGHTS_FILE, Scorer, build_scorer
 from ntmp_cli.tuple_source import Task
 
 # A batch of this many input bytes keeps the network's intermediate results in a processor's caches; an accelerator
@@ -44,6 +44,13 @@ def restore_scorer(config: TrainConfig, task: Task, shape: Sequence[int], weight
     except (KeyError, RuntimeError):
         raise ArtifactError("the weights do not fit the network that the manifest describes") from None
     return scorer
+
+
+def restore_files(config: TrainConfig, task: Task, shape: Sequence[int], files: Mapping[str, bytes]) -> Scorer:
+    """The network from what `Scorer.files` gave."""
+    from safetensors.torch import load
+
+    return restore_scorer(config, task, shape, load(files[WEIGHTS_FILE]))
 
 
 def restore_encoder(

@@ -13,11 +13,12 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.closed_form import discriminant_targets, prior_weights
 from ntmp_cli.learning.fitting import fit_data
-from ntmp_cli.learning.loop import Environment, EpochRecord, Job, TrainingResult, score_heldout, snapshot, train_epochs
+from ntmp_cli.learning.loop import Environment, Job, train_epochs
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
-from ntmp_cli.learning.models import Scorer, build_scorer, predict
+from ntmp_cli.learning.models import Scorer, build_scorer, predict, snapshot
 from ntmp_cli.learning.orientation import Orientation
 from ntmp_cli.learning.rank_shares import RankShares
+from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult, score_heldout
 from ntmp_cli.learning.training_data import (
     Batching,
     InstanceTargets,
@@ -42,16 +43,6 @@ class Training:
     environment: Environment = field(default_factory=Environment)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A scorer and how it was trained."""
-
-    method: Method
-    scorer: Scorer
-    outcome: TrainingResult
-    batch_size: int | None = None
-
-
 def train_scorer(training: Training) -> Trained:
     """Train the configured method; the scorer has the weights of the selected epoch."""
     method = methods.get(training.config.method)(training.config, training.source.task)
@@ -64,7 +55,7 @@ def train_scorer(training: Training) -> Trained:
         if watcher:
             watcher.epoch(record)
     job.model.load_state_dict(outcome.weights)
-    return Trained(method, job.model, outcome, job.data.batch_size)
+    return Trained(type(method), method.model_name(), "network", job.model, outcome, job.data.batch_size)
 
 
 def assemble(method: GradientMethod, training: Training) -> Job:
@@ -118,4 +109,5 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
     instances = source.task.instances + source.task.unlabeled
     record = EpochRecord(1, fields, predict(scorer, test), time.perf_counter() - started, instances)
-    return Trained(method, scorer, TrainingResult([record], 1, weights=snapshot(scorer)))
+    outcome = TrainingResult([record], 1, weights=snapshot(scorer))
+    return Trained(type(method), method.model_name(), "network", scorer, outcome)

@@ -32,13 +32,17 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     if after is None:
         return
     noise, moved, accuracy = after["count_noise"], after["drift"], after["expected_accuracy"]
+    spread = {} if after["spread"] is None else {"spread of tuples": _spread(after["spread"])}
     yield (
         "after training",
         {
             "flagged": f"{after['flagged']:,} of {after['tuples_judged']:,} tuples",
             "by p-values": f"{after['flagged_by_benjamini_hochberg']:,} after Benjamini–Hochberg",
             "counts off by one": f"{noise['rate']:.2%}, interval {noise['ci'][0]:.2%} to {noise['ci'][1]:.2%}",
-            "drift of U": f"largest gap {moved['statistic']:.4f}, p = {moved['p']:.3g}, "
+            **spread,
+            "drift of U": "unknown, there is no unlabeled pool"
+            if moved is None
+            else f"largest gap {moved['statistic']:.4f}, p = {moved['p']:.3g}, "
             f"as a mixture of prior {moved['prior_of_mixture']:.4f}; of {moved['of']}",
             "expected accuracy": "unknown, nothing was held out"
             if accuracy is None
@@ -46,6 +50,12 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
             f"if probabilities are calibrated ({accuracy['calibration']})",
         },
     )
+
+
+def _spread(spread: float) -> str:
+    if spread == 0:
+        return "none: members of a tuple are alike in nothing but their features"
+    return f"{spread:g}: log-odds of a tuple's members share an intercept with this standard deviation"
 
 
 def _can(answer: Any) -> str:
@@ -79,8 +89,8 @@ def to_markdown(facts: Mapping[str, Any]) -> str:
                 f"| {' | '.join(suspicious_cells(row)).replace(chr(10), ' ')} |" for row in after["most_suspicious"]
             ]
         lines.append(
-            "\nP(wrong) is the probability that the recorded count is not the true one, given scores of networks that "
-            "never saw the tuple. p is the probability of a count at most as probable as the recorded one."
+            "\nP(wrong) is the probability that the recorded count is not the true one, given scores of classifiers "
+            "that never saw the tuple. p is the probability of a count at most as probable as the recorded one."
         )
     return "\n".join(lines) + "\n"
 
@@ -127,7 +137,10 @@ def audit_figure(
         middle.hist(rows["p"], np.linspace(0, 1, _BINS + 1).tolist(), color=PALETTE[0])
         middle.set(xlabel="p-value of the recorded count", ylabel="tuples", yscale="log")
         middle.set_title("p-values, if all counts were right", loc="left")
-        _plot_mixture(right, after["drift"], mixture)
+        if after["drift"] is None:
+            right.set_axis_off()
+        else:
+            _plot_mixture(right, after["drift"], mixture)
         for axis in (left.xaxis, middle.yaxis, right.yaxis):
             axis.set_major_formatter(plain)
         return svg_and_png(figure)

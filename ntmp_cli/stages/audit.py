@@ -41,18 +41,16 @@ from ntmp_cli.evaluation.temperature import (
     tuple_shift,
     usable_temperature,
 )
-from ntmp_cli.learning.cross_fitting import CrossFit, repeated_share, scores_at_tuple_rate
-from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.learning.groups import usable_rate
-from ntmp_cli.learning.training_data import training_shares
+from ntmp_cli.learning.repeats import repeated_between_halves
+from ntmp_cli.learning.tables.training import cross_fitted_tuples
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
+from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
 from ntmp_cli.stages.design import design
-from ntmp_cli.stages.estimate_prior import DEFAULT_OPTIONS, CrossFitOptions
-from ntmp_cli.stages.features import encode_tuples
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +86,8 @@ def audit(
     if run is None:
         facts, judged = {"before_training": before, "after_training": None}, None
     else:
-        folder = options.features or (out or run.path).absolute().parent
-        shared = before["repeated_instances"] > 0
-        judged = _judge(config, tuples, run, CrossFit(choose_device(options.device), options.watching), folder, shared)
+        options = replace(options, features=options.features or (out or run.path).absolute().parent)
+        judged = _judge(config, tuples, run, options, shared=before["repeated_instances"] > 0)
         facts = {"before_training": before, "after_training": judged.facts}
     if out is None:
         return facts, None
@@ -136,7 +133,7 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         "tuples": summary.tuples.train,
         "mean_rate": summary.mean_rate,
         "prior": prior,
-        "repeated_instances": _repeated(config, tuples),
+        "repeated_instances": repeated_between_halves(StoredTuples(tuples)),
         "identifiable": None,
         "gap": None,
         "advice": [],
@@ -153,13 +150,6 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
     }
 
 
-def _repeated(config: AuditConfig, tuples: TuplesArtifact) -> float:
-    """Share of the distinct tuple instances that both halves of the tuples hold."""
-    settings = TrainConfig(prior=0.5, memory_mb=config.memory_mb)
-    several = tuples.summary.tuples.train > 1
-    return repeated_share(training_shares(StoredTuples(tuples), settings, 2)) if several else 0.0
-
-
 # After training -----------------------------------------------------------------------------------
 
 
@@ -172,37 +162,38 @@ class _Judged:
 
 
 def _judge(
-    config: AuditConfig,
-    tuples: TuplesArtifact,
-    run: RunArtifact,
-    cross_fit: CrossFit,
-    folder: Path,
-    shared: bool,
+    config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact, options: CrossFitOptions, *, shared: bool
 ) -> _Judged:
     """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
     scores = read_scores(run)
-    heldout = _heldout(run, scores)
-    first = None if heldout is None or len(heldout.sizes) < FEWEST_TUPLES else _noise_of([heldout], config)[0].noise
+    stored = _stored(run, scores)
+    first = None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config)[0].noise
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
-    source: TuplesArtifact = tuples
-    if settings.encoder is not None:
-        source = encode_tuples(tuples, settings.encoder, settings, folder, cross_fit.device)
-    fitted = scores_at_tuple_rate(settings, StoredTuples(source), config.folds, cross_fit)
-    # A network that never saw any of the held-out tuples is the run itself.
-    folds = [*fitted, heldout] if heldout is not None and first is not None else fitted
+    if run.summary.learner == "table" and not StoredTuples(tuples).shares_instances:
+        # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
+        assert stored is not None, "a run on a table keeps such scores"
+        fitted, heldout = [stored], None
+    else:
+        fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), stored if first else None
+    # What never saw any of the held-out tuples is the run itself.
+    folds = fitted if heldout is None else [*fitted, heldout]
     audited, calibrated, pools = _noise_of(folds, config)
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
     posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
     trained_instances = int(sum(fold.sizes.sum() for fold in fitted))
-    trained_tuples = sum(len(fold.sizes) for fold in fitted)
+    trained_tuples = min(sum(len(fold.sizes) for fold in fitted), tuples.summary.tuples.train)
     # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
     unseen = len(folds) > len(fitted) and shared
     new = slice(trained_instances, None) if unseen else slice(trained_instances)
-    new_tuples = slice(trained_tuples, None) if unseen else slice(trained_tuples)
+    judged = len(sizes) - (0 if heldout is None else len(heldout.sizes))
+    new_tuples = slice(judged, None) if unseen else slice(judged)
     unlabeled = np.concatenate(pools[len(fitted) :] if unseen else pools[: len(fitted)])
-    moved = drift(z[new], sizes[new_tuples], posterior[new], unlabeled, stream(config.seed, "drift"), config.resamples)
+    moved = None
+    if len(unlabeled):
+        generator = stream(config.seed, "drift")
+        moved = drift(z[new], sizes[new_tuples], posterior[new], unlabeled, generator, config.resamples)
     rows = _rows(config, tuples, audited, sizes, counts, trained_tuples)
     facts = {
         "tuples_judged": len(sizes),
@@ -214,11 +205,14 @@ def _judge(
             "trained_with": trained,
             "true_shares": {str(n): share for n, share in audited.true_shares.items()},
         },
-        "drift": {
+        "spread": run.summary.spread,
+        "drift": None
+        if moved is None
+        else {
             "statistic": moved.statistic,
             "p": moved.p_value,
             "prior_of_mixture": moved.prior,
-            "of": "held-out tuples" if unseen else "training tuples, each scored by a network that did not see it",
+            "of": "held-out tuples" if unseen else "training tuples, each scored by a classifier that did not see it",
         },
         "expected_accuracy": _expected_accuracy(run, scores, config.confidence, audited),
         "most_suspicious": _most_suspicious(rows),
@@ -245,8 +239,26 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
     return TrainConfig.model_validate({**chosen, **fixed, "memory_mb": config.memory_mb, "seed": config.seed})
 
 
-def _heldout(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
-    """Held-out tuples as the run scored them, at the tuples' rate."""
+def _cross_fitted(
+    settings: TrainConfig, folds: int, tuples: TuplesArtifact, run: RunArtifact, options: CrossFitOptions
+) -> list[ScoredTuples]:
+    """All training tuples, scored at their rate by classifiers like the run's that did not see them."""
+    if run.summary.learner == "table":
+        return [cross_fitted_tuples(settings, StoredTuples(tuples))]
+    from ntmp_cli.learning.cross_fitting import CrossFit, scores_at_tuple_rate
+    from ntmp_cli.learning.devices import choose_device
+    from ntmp_cli.stages.features import encode_tuples
+
+    how = CrossFit(choose_device(options.device), options.watching)
+    source: TuplesArtifact = tuples
+    if settings.encoder is not None:
+        assert options.features is not None, "features have a folder"
+        source = encode_tuples(tuples, settings.encoder, settings, options.features, how.device)
+    return scores_at_tuple_rate(settings, StoredTuples(source), folds, how)
+
+
+def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
+    """Tuples as the run scored them without having seen them, at the tuples' rate."""
     if "heldout_tuples" not in scores:
         return None
     shift = tuple_shift(run.summary)
@@ -336,13 +348,13 @@ def _expected_accuracy(
     }
 
 
-def _warnings(config: AuditConfig, moved: Drift, prior: float, audited: CountAudit) -> list[str]:
+def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:
     warnings = []
-    if moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
+    if moved is not None and moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
         warnings.append(
             "the unlabeled pool is no mixture of the classes that the tuples show: the two differ, or scores are poor"
         )
-    if abs(moved.prior - prior) > 0.05:
+    if moved is not None and abs(moved.prior - prior) > 0.05:
         warnings.append(f"the pool looks like one of prior {moved.prior:.3f}, but the run was trained with {prior:g}")
     if audited.noise_ci[0] > 0.01:
         warnings.append(

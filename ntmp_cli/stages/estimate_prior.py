@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import (
     Artifact,
-    IfExists,
     Plan,
     TuplesArtifact,
     describe_input,
@@ -27,31 +24,18 @@ from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.cross_fitting import CrossFit, Watching, score_model, scores_without_prior
+from ntmp_cli.learning.cross_fitting import CrossFit, score_model, scores_without_prior
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
+from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
 from ntmp_cli.stages.features import encode_tuples
 
 # Estimates are kept this far from 0 and 1, at which no classifier can be trained.
 EDGE = 0.001
-
-
-@dataclass(frozen=True)
-class CrossFitOptions:
-    """How a stage that cross-fits networks is carried out; nothing here changes what is estimated."""
-
-    if_exists: IfExists = "fail"
-    device: str = "auto"
-    features: Path | None = None
-    """Folder that keeps features of a frozen encoder; by default the one that the output lies in."""
-    watching: Watching = lambda epochs: nullcontext()
-
-
-DEFAULT_OPTIONS = CrossFitOptions()
 
 
 def estimate_prior(

@@ -18,7 +18,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
+from ntmp_cli.artifacts.stored_scorer import load_network, read_mapping
 from ntmp_cli.artifacts.summaries import ExportInput, ExportSummary
 from ntmp_cli.config import ExportConfig
 from ntmp_cli.data.user.mapping import FeatureMapping, Numeric, TableFeatures
@@ -39,7 +39,7 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     temperature = usable_temperature(run.summary, read_scores(run))
     mapping = read_mapping(run)
     features = _numeric(mapping)
-    scorer = load_scorer(run).eval()
+    scorer = load_network(run).eval()
     module = Exported(features, scorer, temperature.value).eval()
     dtype, shape = _input(run, features)
     with torch.no_grad():

@@ -16,12 +16,13 @@ from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.learning.encoders import get_encoder
-from ntmp_cli.learning.loop import Watcher
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.models import require_model
+from ntmp_cli.learning.model_choice import require_model
+from ntmp_cli.learning.results import Watcher
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.settings import build
-from ntmp_cli.stages.estimate_prior import CrossFitOptions, estimate_prior
+from ntmp_cli.stages.cross_fit_options import CrossFitOptions
+from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report

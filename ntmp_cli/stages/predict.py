@@ -10,14 +10,13 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.artifacts.stored_scorer import load_scorer, read_mapping
+from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
 from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise
@@ -31,9 +30,6 @@ from ntmp_cli.data.user.rows import Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import usable_temperature
-from ntmp_cli.learning.devices import choose_device
-from ntmp_cli.learning.models import predict
-from ntmp_cli.learning.restore import batch_size
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +69,7 @@ def predict_rows(
         with_counts=config.with_counts,
         block_bytes=options.block_bytes,
     )
-    scorer = _Scoring(run, mapping, config, choose_device(options.device))
+    scorer = _Scoring(run, mapping, config, options.device)
     positives = total = 0
     with writing_table(out, options.if_exists, options.stream) as table:
         blocks = _with_posteriors(rows, scorer, run) if config.with_counts else _blocks(rows, scorer)
@@ -102,27 +98,24 @@ def predict_rows(
 class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
-    def __init__(
-        self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: torch.device
-    ) -> None:
+    def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
         self._mapping = mapping
-        self._model = load_scorer(run).to(device)
+        self._score = load_score(run, device)
         self._channels = run.summary.instance.shape[0]
-        self._batch = batch_size(run.summary.instance.shape, device)
         trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
         self.temperature = usable_temperature(run.summary, read_scores(run))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
-        """As the network gives them: log-odds at the prior of the run, but for the temperature."""
+        """As the classifier gives them: log-odds at the prior of the run, but for the temperature."""
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
             instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
         elif rows.cells.ndim == 2:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return predict(self._model, instances, self._batch)
+        return self._score(instances)
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""

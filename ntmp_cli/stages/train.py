@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import save as save_safetensors
 
 from ntmp_cli.artifacts import (
     IfExists,
@@ -28,7 +28,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING
 from ntmp_cli.artifacts.named_files import WEIGHTS_FILES, file_identity, weights_files
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
@@ -36,19 +36,19 @@ from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
 from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.artifacts.true_labels import true_targets
-from ntmp_cli.config import TrainConfig
+from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.learning.devices import choose_device
-from ntmp_cli.learning.loop import Environment, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.method import GradientMethod, Method, methods
-from ntmp_cli.learning.models import predict
-from ntmp_cli.learning.processes import process_group
-from ntmp_cli.learning.resuming import UnfitStateError
-from ntmp_cli.learning.trainer import Trained, Training, train_scorer
+from ntmp_cli.learning.model_choice import TABLE_METHOD, is_table_training, unused_by_tables
+from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_heldout
+from ntmp_cli.learning.tables.training import train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
-from ntmp_cli.stages.features import encode_tuples
+
+if TYPE_CHECKING:
+    from ntmp_cli.learning.loop import Environment
+    from ntmp_cli.learning.trainer import Training
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ def train(
 ) -> RunArtifact:
     """Train on a tuples directory and publish a run directory.
 
-    The prior is the config's, or else the one of the prior directory `prior_from`.
+    The prior is the config's, else the one of the prior directory `prior_from`, else the one that the tuples know, else
+    `count` estimates it.
     """
     tuples = open_artifact(tuples_path, "tuples")
     prior = resolve_prior(config, tuples, prior_from)
@@ -88,27 +89,60 @@ def train(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
     refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
+    on_table = is_table_training(config, StoredTuples(tuples).instance)
     if kept := existing_output(out, plan, options.if_exists):
         store.remove()
         return kept
     _report_checkpoint(store, options.resume, out)
-    # Refuses what the method cannot learn before anything is computed.
-    method = methods.get(config.method)(config, StoredTuples(tuples).task)
     _warn_of_other_prior(prior, tuples)
-    _warn_of_unused(config, method)
+
+    def publish(trained: Trained, source: StoredTuples) -> None:
+        with publishing(out, plan, if_exists=options.if_exists) as staging:
+            _write(staging, trained, tuples, source)
+            staging.summary = _summary(config, trained, tuples, source, prior)
+        store.remove()
+
+    if on_table:
+        _warn_of_networks_settings(config)
+        source = StoredTuples(tuples)
+        publish(train_table(config, source), source)
+    else:
+        _train_network(config, tuples, options.features or out.parent, (options, store), publish)
+    return open_artifact(out, "run")
+
+
+def _train_network(
+    config: TrainConfig,
+    tuples: TuplesArtifact,
+    features: Path,
+    how: tuple[TrainOptions, CheckpointStore],
+    publish: Callable[[Trained, StoredTuples], None],
+) -> None:
+    """Train a network, in this process or together with others, of which the first publishes."""
+    from ntmp_cli.learning.devices import choose_device
+    from ntmp_cli.learning.loop import Environment
+    from ntmp_cli.learning.network_prior import network_prior
+    from ntmp_cli.learning.processes import process_group
+    from ntmp_cli.learning.trainer import Training
+
+    options, store = how
+    if config.prior is not None:
+        # Refuses what the method cannot learn before anything is computed.
+        methods.get(config.method)(config, StoredTuples(tuples).task)
     device = choose_device(options.device)
     with process_group(device) as processes:
         environment = Environment(device, store, processes, options.watcher)
-        source = _source(config, method, tuples, options.features or out.parent, environment)
+        source = _source(config, tuples, features, environment)
+        prior = None
+        if config.prior is None:
+            prior = processes.first_rank_then_others(lambda: network_prior(config, source, device))
+            config = config.model_copy(update={"prior": prior.value})
+        _warn_of_unused(config, methods.get(config.method)(config, source.task))
         training = Training(config, source, true_labels=partial(true_targets, tuples), environment=environment)
-        trained = _train(training, store)
+        trained = replace(_interruptible(training, store), prior=prior)
         if processes.rank == 0:
-            with publishing(out, plan, if_exists=options.if_exists) as staging:
-                _write(staging, trained, tuples, source)
-                staging.summary = _summary(config, trained, tuples, source, prior)
-            store.remove()
+            publish(trained, source)
         processes.broadcast("published")
-    return open_artifact(out, "run")
 
 
 def train_cell(training: dict[str, Any], tuples: str, out: str, features: str, device: str) -> None:
@@ -117,10 +151,14 @@ def train_cell(training: dict[str, Any], tuples: str, out: str, features: str, d
     train(TrainConfig.model_validate(training), Path(tuples), Path(out), options)
 
 
-def _train(training: Training, store: CheckpointStore) -> Trained:
+def _interruptible(training: Training, store: CheckpointStore) -> Trained:
+    """Train; a training of several epochs saves its state before it stops."""
+    from ntmp_cli.learning.resuming import UnfitStateError
+    from ntmp_cli.learning.trainer import train_scorer
+
     if not issubclass(methods.get(training.config.method), GradientMethod):
         return train_scorer(training)
-    with stop_requested() as stop:  # a training saves its state before it stops
+    with stop_requested() as stop:
         try:
             return train_scorer(replace(training, environment=replace(training.environment, stop=stop)))
         except UnfitStateError as error:
@@ -128,13 +166,27 @@ def _train(training: Training, store: CheckpointStore) -> Trained:
 
 
 def resolve_prior(config: TrainConfig, tuples: TuplesArtifact, prior_from: Path | None) -> Prior:
-    """The config's prior, else the estimated one; an estimate that is given in vain is mentioned."""
+    """The config's prior, else the one of `prior_from`, else the one that the tuples know; else without a value.
+
+    An estimate that is given in vain is mentioned.
+    """
+    if config.prior == ESTIMATE:
+        return _left_to_training(config)
     estimate = None if prior_from is None else estimated_prior(prior_from, tuples)
-    if config.prior is None and estimate is not None:
-        return estimate
+    if config.prior is not None:
+        if estimate is not None:
+            log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, estimate.value, prior_from)
+        return Prior(config.known_prior(), "given")
     if estimate is not None:
-        log.info("prior %g is used instead of the estimate %.4f in %s", config.prior, estimate.value, prior_from)
-    return Prior(config.known_prior(), "given")
+        return estimate
+    known = tuples.summary.prior
+    return Prior(known, "known") if known is not None and 0 < known < 1 else _left_to_training(config)
+
+
+def _left_to_training(config: TrainConfig) -> Prior:
+    if config.method != TABLE_METHOD:
+        config.model_copy(update={"prior": None}).known_prior()  # says what is missing
+    return Prior(None, "estimated")
 
 
 def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
@@ -162,13 +214,13 @@ def _report_checkpoint(store: CheckpointStore, resume: Resume, out: Path) -> Non
         log.warning("%s: a checkpoint of an earlier, unfinished run is ignored; --resume continues it", out)
 
 
-def _source(
-    config: TrainConfig, method: Method, tuples: TuplesArtifact, folder: Path, environment: Environment
-) -> StoredTuples:
+def _source(config: TrainConfig, tuples: TuplesArtifact, folder: Path, environment: Environment) -> StoredTuples:
     """What is trained on: the tuples as they are, or their features."""
-    encoder, processes = method.encoder or config.encoder, environment.processes
+    encoder, processes = methods.get(config.method).encoder or config.encoder, environment.processes
     source: TuplesArtifact = tuples
     if encoder is not None:
+        from ntmp_cli.stages.features import encode_tuples
+
         source = processes.first_rank_then_others(
             lambda: encode_tuples(tuples, encoder, config, folder, environment.device)
         )
@@ -179,7 +231,8 @@ def _source(
 
 
 def _write(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples) -> None:
-    staging.add_bytes(WEIGHTS, save_safetensors(trained.outcome.weights))
+    for name, content in trained.scorer.files().items():
+        staging.add_bytes(name, content)
     if source.artifact is not tuples:
         staging.carry(source.artifact, ENCODER_WEIGHTS)
     write_scores(staging, _scores(trained, source))
@@ -196,12 +249,14 @@ def _write(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: S
 
 def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
     test, heldout = source.test_instances(), source.heldout()
-    arrays: dict[str, NDArray[Any]] = {"test": predict(trained.scorer, test).astype(np.float32)}
+    arrays: dict[str, NDArray[Any]] = {"test": trained.scorer.score(test).astype(np.float32)}
     traced = [(r.epoch, r.test_scores) for r in trained.outcome.records if r.test_scores is not None]
     arrays["trace_epochs"] = np.array([epoch for epoch, _ in traced], dtype=np.int64)
     arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), len(test))
-    if heldout is not None:
+    scored = trained.heldout
+    if scored is None and heldout is not None:
         scored = score_heldout(trained.scorer, heldout)
+    if scored is not None:
         arrays["heldout_tuples"] = scored.tuple_scores.astype(np.float32)
         arrays["heldout_sizes"] = scored.sizes
         arrays["heldout_counts"] = scored.counts
@@ -211,12 +266,13 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
 
 def _write_history(staging: Staging, outcome: TrainingResult) -> None:
     staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
+    threads = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
     timing = [
         {
             "epoch": r.epoch,
             "seconds": r.seconds,
             "instances_per_second": r.instances / max(r.seconds, 1e-9),
-            "threads": torch.get_num_threads(),
+            "threads": threads,
         }
         for r in outcome.records
     ]
@@ -226,8 +282,14 @@ def _write_history(staging: Staging, outcome: TrainingResult) -> None:
 def _warn_of_other_prior(prior: Prior, tuples: TuplesArtifact) -> None:
     """A wrong prior biases the risk; simulated tuples know theirs."""
     known = tuples.summary.prior
-    if prior.source == "given" and known is not None and abs(known - prior.value) > 0.005:
+    if prior.source == "given" and known is not None and prior.value and abs(known - prior.value) > 0.005:
         log.warning("--prior %g differs from the prior of the unlabeled pool %.4g", prior.value, known)
+
+
+def _warn_of_networks_settings(config: TrainConfig) -> None:
+    if unused := unused_by_tables(config) | set(config.ignored):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
+        log.warning("--model %s on a table does not use %s; --model mlp would", config.model, options)
 
 
 def _warn_of_unused(config: TrainConfig, method: Method) -> None:
@@ -254,6 +316,9 @@ def _summary(
     info, features, task, outcome = tuples.summary, source.artifact.summary, source.task, trained.outcome
     selected = outcome.records[outcome.selected_epoch - 1].fields
     n, m = task.strata[0][:2] if len(task.strata) == 1 else (None, None)
+    if trained.prior is not None:
+        prior = Prior(trained.prior.value, trained.prior.source, ci=trained.prior.ci)
+    assert prior.value is not None, "a training leaves a prior"
     return RunSummary(
         method=trained.method.label(config),
         is_oracle=trained.method.is_oracle,
@@ -264,18 +329,20 @@ def _summary(
         task=TaskSummary(strata=tuple(task.strata), unlabeled=task.unlabeled),
         mean_rate=info.mean_rate,
         # Results are compared at the prior that the pool has, whatever was estimated for it.
-        prior=info.prior if prior.source == "estimated" and info.prior is not None else prior.value,
+        prior=prior.value if prior.source in ("given", "known") or info.prior is None else info.prior,
         trained_prior=prior.value,
         prior_source=prior.source,
+        prior_ci=prior.ci,
         tuple_rate=task.rate,
         unlabeled_prior=info.prior,
         count_noise=getattr(config.settings, "count_noise", 0.0),
         tuples_seed=tuples.manifest.seed,
         tuples_config=tuples.manifest.config,
         tuples_content=content_sha256(tuples),
-        model=trained.method.model_name(),
+        model=trained.model,
+        learner=trained.learner,
         encoder=features.encoder if isinstance(features, FeaturesSummary) else None,
-        parameters=sum(p.numel() for p in trained.scorer.parameters()),
+        parameters=trained.scorer.size,
         instance=info.instance,
         features=features.instance,
         epochs=len(outcome.records),
@@ -283,4 +350,5 @@ def _summary(
         batch_size=trained.batch_size,
         loss=selected["loss"],
         heldout_risk=selected["heldout_risk"],
+        spread=trained.spread,
     )

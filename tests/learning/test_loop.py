@@ -16,20 +16,11 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
 from ntmp_cli.learning import loop
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
-from ntmp_cli.learning.loop import (
-    Environment,
-    EpochRecord,
-    Job,
-    State,
-    TrainingResult,
-    make_optimizer,
-    schedule,
-    score_heldout,
-    train_epochs,
-)
+from ntmp_cli.learning.loop import Environment, Job, State, make_optimizer, schedule, train_epochs
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict
 from ntmp_cli.learning.rank_shares import RankShares
+from ntmp_cli.learning.results import EpochRecord, TrainingResult, score_heldout
 from ntmp_cli.tuple_source import HeldoutData, Task
 
 DIM = 2

@@ -11,8 +11,9 @@ from scipy.stats import ttest_rel
 from torch import nn
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.loop import EpochRecord, TrainingResult, _as_risk, _as_state, _select
+from ntmp_cli.learning.loop import _as_risk, _as_state, _select
 from ntmp_cli.learning.method import HeldoutRisk
+from ntmp_cli.learning.results import EpochRecord, TrainingResult
 
 LOSSES = arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(2, 12)), elements=st.integers(0, 6).map(float))
 

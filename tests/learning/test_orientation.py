@@ -12,9 +12,10 @@ from scipy.special import expit
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.averaging import WeightAverage
 from ntmp_cli.learning.callbacks import EpochEnd, Networks
+from ntmp_cli.learning.groups import require_orientation
 from ntmp_cli.learning.method import HeldoutScores
 from ntmp_cli.learning.models import build_scorer, predict
-from ntmp_cli.learning.orientation import Orientation, flip, orientation_z, require_orientation
+from ntmp_cli.learning.orientation import Orientation, flip, orientation_z
 from ntmp_cli.learning.processes import OneProcess
 
 DIM = 4

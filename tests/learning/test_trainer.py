@@ -12,10 +12,11 @@ import torch
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning import trainer
-from ntmp_cli.learning.loop import Environment, EpochRecord
+from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import predict
 from ntmp_cli.learning.processes import OneProcess
+from ntmp_cli.learning.results import EpochRecord
 from ntmp_cli.learning.trainer import Training, assemble, train_scorer
 from ntmp_cli.learning.training_data import Batching, training_shares
 from ntmp_cli.tuple_source import ArraySource, HeldoutData

@@ -14,7 +14,7 @@ from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY
 from ntmp_cli.commands.progress import watching
-from ntmp_cli.learning.loop import EpochRecord
+from ntmp_cli.learning.results import EpochRecord
 
 TUPLES = ("make-tuples", "--dataset", "digits", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
 TRAINING = ("train", "--prior", 0.5, "--model", "linear", "--epochs", 3, "--clamp", "abs")

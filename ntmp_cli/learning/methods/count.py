@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.caching import cached_by_composition
-from ntmp_cli.learning.groups import normalised_gap, rate_shift
+from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.learning.methods.ure import RISK_TERMS, MarginSettings
 from ntmp_cli.settings import MethodSettings
@@ -130,7 +130,6 @@ class Count(CountPlain):
     settings = CountSettings
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
-        from ntmp_cli.learning.orientation import require_orientation
         from ntmp_cli.learning.risk import cached_coefficients
 
         super().__init__(config, task)

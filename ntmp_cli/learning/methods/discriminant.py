@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.groups import rate_shift
+from ntmp_cli.learning.groups import rate_shift, require_orientation
 from ntmp_cli.learning.method import FitData, FittedMethod, HeldoutRisk, HeldoutScores, LinearFit, methods
 from ntmp_cli.learning.methods.count import CountNoiseSettings, tuple_nll
 
@@ -39,7 +39,6 @@ class ClosedForm(FittedMethod):
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
         """The classifier with all that is known of it; unless the prior is trusted, the counts orient it."""
         from ntmp_cli.learning.discriminant import Moments, fit
-        from ntmp_cli.learning.orientation import require_orientation
 
         require_orientation(self.task.symmetric, self.prior)
         moments: Moments | None = None

@@ -1,0 +1,46 @@
+"""What the name of a model stands for: a network, or a learner for tables. No torch."""
+
+from __future__ import annotations
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import UsageError
+from ntmp_cli.tuple_source import InstanceFormat
+
+AUTO, TREES = "auto", "trees"
+# On tables these are fitted to whole tuples by the count likelihood; `linear` is a network elsewhere.
+TABLE_MODELS = (AUTO, "linear", TREES)
+TABLE_METHOD = "count"
+# What `auto` is where no learner for tables applies.
+NETWORK = "mlp"
+# Settings of every training that a learner for tables uses as well.
+TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored"}
+
+
+def is_table_training(config: TrainConfig, instance: InstanceFormat) -> bool:
+    """Whether a learner for tables is trained: by the count likelihood, on vectors that no encoder made."""
+    on_table = len(instance.shape) == 1 and config.encoder is None
+    if config.method == TABLE_METHOD and on_table:
+        return config.model in TABLE_MODELS
+    if config.model == TREES:
+        what = "method count" if config.method != TABLE_METHOD else "rows of a table"
+        raise UsageError(f"model {TREES} needs {what}", hint="Use --model mlp.")
+    return False
+
+
+def network_name(model: str) -> str:
+    """The network that a model's name stands for."""
+    return NETWORK if model == AUTO else model
+
+
+def unused_by_tables(config: TrainConfig) -> set[str]:
+    """Settings that were given, but are of networks."""
+    given = {name for name in config.model_fields_set if getattr(config, name) is not None} - TABLE_SETTINGS
+    return given | (config.settings.model_fields_set - {"count_noise"})
+
+
+def require_model(name: str) -> None:
+    """Refuse an unknown name before any work is done."""
+    if name not in TABLE_MODELS:
+        from ntmp_cli.learning.models import require_network
+
+        require_network(name)

@@ -1,0 +1,39 @@
+"""The class prior of the pool in the eyes of a training that was given none."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.groups import usable_rate
+from ntmp_cli.learning.results import PoolPrior
+from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
+from ntmp_cli.prior.estimator import ScoredTuples
+
+log = logging.getLogger(__name__)
+
+RESAMPLES = 200
+# An interval wider than this says nothing.
+WIDEST = 0.5
+EDGE = 0.001
+
+
+def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator) -> PoolPrior:
+    """Estimated on the scores of the pool; without a pool, or where that says nothing, the rate of the tuples.
+
+    Scores are at the rate of the tuples, those of the tuples by models that did not see them.
+    """
+    rate = PoolPrior(usable_rate(scored.rate), "tuples")
+    if not len(scored.unlabeled):
+        return rate
+    try:
+        estimate = estimate_priors([scored], rng, resamples=RESAMPLES).estimates[DEFAULT]
+    except NotIdentifiableError as error:
+        log.warning("the prior of the pool is unknown, and the rate of the tuples stands for it: %s", error.message)
+        return rate
+    if estimate.value is None or estimate.ci is None or estimate.ci[1] - estimate.ci[0] > WIDEST:
+        log.warning("the prior of the pool cannot be estimated from these tuples; their rate stands for it")
+        return rate
+    return PoolPrior(min(max(estimate.value, EDGE), 1 - EDGE), "estimated", estimate.ci)

@@ -1,0 +1,248 @@
+"""Several learners of one table, weighted by what cross-fitted counts say of them; no label anywhere.
+
+Families: logistic regression on soft labels, the linear count likelihood, trees boosted from a constant and from the
+linear fit. Every setting of every family scores each tuple by a fit that has not seen its block. The best setting of a
+family is the one whose out-of-fold count likelihood is greatest; families are weighted by how often they are the best
+under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights: few tuples cannot tell
+learners apart, and an average loses little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.recalibration import Recalibration, recalibrate
+from ntmp_cli.learning.tables.boosting import TreeSettings, boost
+from ntmp_cli.learning.tables.data import TableData
+from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_path, soft_label_fit
+from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
+from ntmp_cli.learning.tables.starts import start_model
+from ntmp_cli.learning.tables.trees import Trees
+
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+# Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
+START_PENALTY = 30.0
+SOFT_PENALTY = 1.0
+STAGES = (25, 50, 100, 150, 200, 300)
+SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
+LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=40, l2=1.0)
+# Below this many rows, trees of many leaves are not tried.
+ROWS_FOR_LARGE_TREES = 1200
+SPREADS = (0.0, 0.5, 1.0)
+FOLDS = 5
+RESAMPLES = 200
+# A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
+CLEAR_GAIN = 3.84
+NO_LINE = Recalibration(1.0, 0.0, 0.0)
+
+SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
+FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
+# What a model's name stands for.
+MODELS = {"auto": FAMILIES, "linear": (LINEAR,), "trees": (BOOSTED, BOOSTED_LINEAR)}
+
+
+class Setting(NamedTuple):
+    """One learner: its family, and what it is fitted with."""
+
+    family: str
+    penalty: float = 0.0
+    trees: TreeSettings | None = None
+    stages: int = 0
+
+
+class Split(NamedTuple):
+    """Tuples that fits learn from, and tuples that judge them."""
+
+    training: Ints
+    judged: Ints
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """The classifier, and what it was chosen by."""
+
+    scorer: TableScorer
+    """Log-odds at the rate of the tuples."""
+    judged: Ints
+    """The tuples that judged it, ascending."""
+    scores: Floats
+    """Of their members in a row, by fits that had not seen them."""
+    spread: float
+    nll: float
+    """Mean −log P(observation) of the judged tuples."""
+    learners: Sequence[dict[str, Any]]
+
+
+class _Fit(NamedTuple):
+    """What one learner adds: a linear model of standardised features and, of some families, trees of raw ones."""
+
+    linear: LinearModel
+    trees: Trees | None = None
+    stages: int = 0
+
+    def scores(self, x: Floats, standardised: Floats) -> Floats:
+        scores = self.linear.scores(standardised)
+        return scores if self.trees is None else scores + self.trees.scores(x, self.stages)
+
+
+class _Learner(NamedTuple):
+    """The best setting of a family, with what judged it."""
+
+    setting: Setting
+    line: Recalibration
+    scores: Floats
+    losses: Floats
+
+
+def fit_table(
+    data: TableData, model: str, rng: np.random.Generator, splits: Sequence[Split] | None = None
+) -> FittedTable:
+    """The weighted average of the families' best learners.
+
+    By default tuples are judged fold by fold and the learners are fitted to all of them; given splits judge instead,
+    and the fit is to the tuples that some split learns from.
+    """
+    families = [family for family in MODELS[model] if not (data.one_rate and family in (SOFT, BOOSTED))]
+    cross_fitting = folds(data, rng) if splits is None else splits
+    spread = _spread(data, cross_fitting)
+    judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
+    judging = data.some(judged)
+    scores = _out_of_fold(data, families, cross_fitting, spread)
+    objective = judging.objective(spread)
+    learners = [_best(family, scores, judging, spread) for family in families]
+    shares = ensemble_weights(np.stack([learner.losses for learner in learners]), rng)
+    whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
+    fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
+    mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
+    return FittedTable(
+        scorer=_average(data, [(share, fits[a.setting], a.line) for share, a in zip(shares, learners, strict=True)]),
+        judged=judged,
+        scores=mean_scores,
+        spread=spread,
+        nll=float(-objective.log_prob(mean_scores).mean()),
+        learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
+    )
+
+
+def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones."""
+    learners, tuples = losses.shape
+    resampled = rng.dirichlet(np.ones(tuples), size=RESAMPLES) * tuples
+    evidence = -resampled @ losses.T
+    evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    weights: Floats = (evidence / evidence.sum(axis=1, keepdims=True)).mean(axis=0)
+    shrunk: Floats = (weights + 1 / learners) / 2
+    return shrunk
+
+
+def folds(data: TableData, rng: np.random.Generator) -> list[Split]:
+    """Every tuple judged once; blocks stay whole."""
+    tuples = len(data.observed)
+    blocks = np.arange(tuples) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
+    number = int(blocks.max()) + 1
+    fold = rng.permutation(np.arange(number) % FOLDS)[blocks]
+    return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
+
+
+def _best(family: str, scores: dict[Setting, Floats], judging: TableData, spread: float) -> _Learner:
+    objective = judging.objective(spread)
+    losses = {s: -objective.log_prob(z) for s, z in scores.items() if s.family == family}
+    setting = min(losses, key=lambda s: np.average(losses[s], weights=judging.weights))
+    if family != SOFT:
+        return _Learner(setting, NO_LINE, scores[setting], losses[setting])
+    # Blurred labels make scores too small: a line through the counts mends that.
+    line = recalibrate(scores[setting], judging.observed)
+    z = line.slope * scores[setting] + line.intercept
+    return _Learner(setting, line, z, -objective.log_prob(z))
+
+
+def _facts(share: float, learner: _Learner) -> dict[str, Any]:
+    setting = learner.setting
+    facts = {"learner": setting.family, "weight": float(share), "nll": float(learner.losses.mean())}
+    if setting.trees is None:
+        return {**facts, "penalty": setting.penalty}
+    return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
+
+
+def _average(data: TableData, parts: Sequence[tuple[float, _Fit, Recalibration]]) -> TableScorer:
+    """One linear score of raw features plus weighted trees."""
+    standardise = data.standardisation
+    bias, weight = 0.0, np.zeros(data.x.shape[1])
+    trees = []
+    for share, fit, line in parts:
+        bias += share * (line.slope * fit.linear.bias + line.intercept)
+        weight = weight + share * line.slope * fit.linear.weight
+        if fit.trees is not None:
+            trees.append(WeightedTrees(float(share), fit.trees, fit.stages))
+    raw = weight / standardise.scale
+    return TableScorer(raw, float(bias - raw @ standardise.centre), tuple(trees))
+
+
+def _out_of_fold(
+    data: TableData, families: Sequence[str], splits: Sequence[Split], spread: float
+) -> dict[Setting, Floats]:
+    """For every setting the scores of the judged members, in a row, by fits that have not seen them."""
+    settings = list(_settings(families, min(int(data.observed.sizes[split.training].sum()) for split in splits)))
+    scores = {setting: np.full(len(data.x), np.nan) for setting in settings}
+    for split in splits:
+        rows = data.rows(split.judged)
+        x = data.x[rows]
+        standardised = data.standardisation(x)
+        for setting, fit in _fits(data.some(split.training), data, settings, spread):
+            scores[setting][rows] = fit.scores(x, standardised)
+    judged = data.rows(np.concatenate([split.judged for split in splits]))
+    return {setting: z[judged] for setting, z in scores.items()}
+
+
+def _spread(data: TableData, splits: Sequence[Split]) -> float:
+    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best."""
+    gain = {}
+    for spread in SPREADS:
+        gain[spread] = 0.0
+        for split in splits:
+            judged = data.some(split.judged)
+            ((_, fit),) = _fits(data.some(split.training), data, [Setting(LINEAR, START_PENALTY)], spread)
+            z = fit.linear.scores(data.standardisation(judged.x))
+            gain[spread] += float(judged.objective(spread).log_prob(z).sum())
+    best = max(gain, key=gain.__getitem__)
+    return best if 2 * (gain[best] - gain[0.0]) > CLEAR_GAIN else 0.0
+
+
+def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
+    kinds = (SMALL_TREES,) if rows < ROWS_FOR_LARGE_TREES else (SMALL_TREES, LARGE_TREES)
+    for family in families:
+        if family == SOFT:
+            yield Setting(family, SOFT_PENALTY)
+        elif family == LINEAR:
+            yield from (Setting(family, penalty) for penalty in PENALTIES)
+        else:
+            yield from (Setting(family, START_PENALTY, kind, stages) for kind in kinds for stages in STAGES)
+
+
+def _fits(
+    data: TableData, everything: TableData, settings: Sequence[Setting], spread: float
+) -> Iterator[tuple[Setting, _Fit]]:
+    """Fits of these settings to `data`, standardised as `everything`; what several of them share is computed once."""
+    x = everything.standardisation(data.x)
+    objective = data.objective(spread)
+    penalties = {s.penalty for s in settings if s.family != SOFT}
+    start = start_model(data, x, everything.standardisation) if penalties else constant_model(x.shape[1], data.rate)
+    path = dict(count_path(x, objective, sorted(penalties), start)) if penalties else {}
+    for setting in settings:
+        if setting.family == SOFT:
+            yield setting, _Fit(soft_label_fit(x, objective, setting.penalty))
+        elif setting.family == LINEAR:
+            yield setting, _Fit(path[setting.penalty])
+    boosted = [s for s in settings if s.trees is not None]
+    for family, kind in dict.fromkeys((s.family, s.trees) for s in boosted):
+        assert kind is not None
+        same = [s for s in boosted if (s.family, s.trees) == (family, kind)]
+        base = constant_model(x.shape[1], data.rate) if family == BOOSTED else path[START_PENALTY]
+        trees = boost(data.x, objective, base.scores(x), max(s.stages for s in same), kind)
+        for setting in same:
+            yield setting, _Fit(base, trees, setting.stages)

@@ -1,0 +1,87 @@
+"""An L2-regularised logistic model fitted to whole tuples by their exact count likelihood (L-BFGS)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from ntmp_cli.counting.laws import Floats
+from ntmp_cli.learning.groups import usable_rate
+from ntmp_cli.learning.tables.objective import CountObjective
+
+MOST_STEPS = 300
+
+
+class LinearModel(NamedTuple):
+    """score = x·weight + bias."""
+
+    weight: Floats
+    bias: float
+
+    def scores(self, x: NDArray[np.floating[Any]]) -> Floats:
+        scores: Floats = x @ self.weight + self.bias
+        return scores
+
+
+def constant_model(features: int, rate: float) -> LinearModel:
+    """The same log-odds for every instance."""
+    return LinearModel(np.zeros(features), float(logit(usable_rate(rate))))
+
+
+def count_fit(x: Floats, objective: CountObjective, penalty: float, start: LinearModel) -> LinearModel:
+    """The model of least −Σ log P(observation) + penalty/2 |w|², from `start`; the bias is free."""
+
+    def loss(model: LinearModel) -> tuple[float, Floats]:
+        value, gradient = objective.value_and_gradient(model.scores(x))
+        return -value, -gradient
+
+    return _minimise(x, loss, penalty, start)
+
+
+def count_path(
+    x: Floats, objective: CountObjective, penalties: Sequence[float], start: LinearModel
+) -> Iterator[tuple[float, LinearModel]]:
+    """Fits from the strongest penalty to the weakest, each started at the one before."""
+    model = start
+    for penalty in sorted(penalties, reverse=True):
+        model = count_fit(x, objective, penalty, model)
+        yield penalty, model
+
+
+def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> LinearModel:
+    """Logistic regression with m/n as the label of every member: blurred, but convex, and oriented by the rates."""
+    observed, weights = objective.observed, objective.weights
+    targets = np.repeat(observed.counts / observed.sizes, observed.sizes)
+    return logistic_fit(x, targets, penalty, None if weights is None else weights[observed.owner])
+
+
+def logistic_fit(x: Floats, targets: Floats, penalty: float, weights: Floats | None = None) -> LinearModel:
+    """Logistic regression on labels between 0 and 1."""
+    by_row = np.ones(len(x)) if weights is None else weights
+
+    def loss(model: LinearModel) -> tuple[float, Floats]:
+        z = model.scores(x)
+        return float(by_row @ (np.logaddexp(0, z) - targets * z)), by_row * (expit(z) - targets)
+
+    return _minimise(x, loss, penalty, constant_model(x.shape[1], float(np.average(targets, weights=by_row))))
+
+
+def _minimise(
+    x: Floats, loss: Callable[[LinearModel], tuple[float, Floats]], penalty: float, start: LinearModel
+) -> LinearModel:
+    """`loss` gives a value and its derivative by every score."""
+
+    def objective(at: Floats) -> tuple[float, Floats]:
+        model = LinearModel(at[1:], float(at[0]))
+        value, by_score = loss(model)
+        gradient = np.concatenate([[by_score.sum()], x.T @ by_score + penalty * model.weight])
+        return value + 0.5 * penalty * float(model.weight @ model.weight), gradient
+
+    at = np.concatenate([[start.bias], start.weight])
+    best = minimize(objective, at, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}).x
+    return LinearModel(best[1:], float(best[0]))

@@ -1,0 +1,112 @@
+"""A training of a learner for tables: from a source of tuples to a scorer at the prior of the pool."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.groups import rate_shift, require_orientation
+from ntmp_cli.learning.method import HeldoutScores, methods
+from ntmp_cli.learning.pool_prior import prior_of_pool
+from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult
+from ntmp_cli.learning.tables.data import TableData
+from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
+from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.randomness import stream
+from ntmp_cli.tuple_source import HeldoutData, TupleSource
+
+log = logging.getLogger(__name__)
+
+
+def train_table(config: TrainConfig, source: TupleSource) -> Trained:
+    """The configured learner, fitted to all tuples; held-out ones too, unless tuples share instances.
+
+    Its scores of tuples are out of fold, so that they calibrate and audit as those of held-out tuples do.
+    """
+    started = time.perf_counter()
+    if (config.ranks or 1) > 1:
+        raise UsageError(f"model {config.model} is computed at once, in one process", hint="Or use --model mlp.")
+    heldout, task = source.heldout(), source.task
+    if (known := config.prior_or_none) is not None:
+        require_orientation(task.symmetric, known)
+    elif task.symmetric:
+        require_orientation(symmetric=True, prior=0.5)  # neither counts nor a prior tell the classes apart
+    data, splits = _table_data(config, source, heldout)
+    fitted = fit_table(data, config.model, stream(config.seed, "tables"), splits)
+    prior = None
+    if config.prior_or_none is None:
+        prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"))
+    shift = rate_shift(config.known_prior() if prior is None else prior.value, task.rate)
+    scorer = fitted.scorer.moved(shift)
+    test = source.test_instances()
+    fields = {
+        "epoch": 1,
+        "loss": None,
+        "heldout_risk": fitted.nll,
+        "spread": fitted.spread,
+        "learners": list(fitted.learners),
+    }
+    record = EpochRecord(1, fields, scorer.score(test), time.perf_counter() - started, task.instances + task.unlabeled)
+    observed = data.observed
+    return Trained(
+        methods.get(config.method),
+        config.model,
+        "table",
+        scorer,
+        TrainingResult([record], 1),
+        heldout=HeldoutScores(
+            fitted.scores + shift,
+            observed.sizes[fitted.judged],
+            observed.counts[fitted.judged],
+            np.empty(0) if heldout is None else scorer.score(heldout.unlabeled),
+        ),
+        prior=prior,
+        spread=fitted.spread,
+    )
+
+
+def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuples:
+    """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the fit to all."""
+    data, _ = _table_data(config, source, None)
+    fitted = fit_table(data, config.model, stream(config.seed, "tables"))
+    return _scored(config, data, fitted)
+
+
+def _table_data(
+    config: TrainConfig, source: TupleSource, heldout: HeldoutData | None
+) -> tuple[TableData, list[Split] | None]:
+    """All tuples, training ones first; where they share instances, the held-out ones judge the fit of the others."""
+    blocks = [source.read_tuples(name, 0, rows) for name, rows in source.tuple_shards()]
+    pool = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
+    if heldout is not None:
+        blocks.append((heldout.tuples, heldout.sizes, heldout.counts))
+        pool.append(heldout.unlabeled)
+    x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    law = count_noise(getattr(config.settings, "count_noise", 0.0))
+    unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
+    data = TableData(
+        _rows(x), CountObservations(sizes, counts, law), unlabeled, config.prior_or_none, source.blocks()
+    )
+    if heldout is None or not source.shares_instances:
+        return data, None
+    training = len(sizes) - len(heldout.sizes)
+    return data, [Split(np.arange(training), np.arange(training, len(sizes)))]
+
+
+def _rows(raw: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Raw rows as they are, in double precision: the scorer takes them so."""
+    return np.ascontiguousarray(raw, dtype=np.float64)
+
+
+def _scored(config: TrainConfig, data: TableData, fitted: FittedTable) -> ScoredTuples:
+    observed, judged = data.observed, fitted.judged
+    pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
+    noise = getattr(config.settings, "count_noise", 0.0)
+    return ScoredTuples(fitted.scores, observed.sizes[judged], observed.counts[judged], pool, noise)
