@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from scipy.stats import false_discovery_control, norm
+from scipy.special import expit, ndtri
 
 from ntmp_cli.artifacts import (
     Artifact,
@@ -299,6 +298,8 @@ def _rows(
     trained: int,
 ) -> dict[str, NDArray[Any]]:
     """One entry per judged tuple: training tuples in stored order, then held-out ones."""
+    from scipy.stats import false_discovery_control
+
     splits = np.array(["train"] * trained + ["heldout"] * (len(sizes) - trained))
     numbers = np.concatenate([np.arange(1, trained + 1), np.arange(1, len(sizes) - trained + 1)])
     rows: dict[str, NDArray[Any]] = {"split": splits, "tuple": numbers}
@@ -335,7 +336,7 @@ def _expected_accuracy(
     if unlabeled is None or len(unlabeled) < 2:
         return None
     temperature = usable_temperature(run.summary, scores, audited.noise)
-    size, wide = np.abs(unlabeled.astype(np.float64)), float(norm.ppf((1 + confidence) / 2))
+    size, wide = np.abs(unlabeled.astype(np.float64)), float(ndtri((1 + confidence) / 2))
 
     def at(change: float) -> Floats:
         """How sure every instance is at a temperature e^change times as high."""
