@@ -20,7 +20,7 @@ from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.user.grouping import Grouped, hold_out
@@ -91,7 +91,7 @@ class Understood(Record):
 
     tuples: Sizes
     instances: Sizes
-    unlabeled: Sizes
+    unlabeled: PoolSizes
     test: int
     test_labels: bool
     strata: Strata
@@ -161,16 +161,16 @@ def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems,
 
 
 def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
-    """Hold out a random share of tuples and of U; nothing if either would be empty, because both are needed."""
+    """Hold out a random share of tuples and of U, if any; nothing if a set would be empty, because all are needed."""
     share = config.heldout_share
     train, held = hold_out(len(imported.tuples), share, stream(config.seed, "heldout-tuples"))
     inside, outside = hold_out(len(imported.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
-    if not (len(train) and len(held) and len(inside) and len(outside)):
+    pool = {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]}
+    if not len(imported.unlabeled):
+        pool = {"train": imported.unlabeled}
+    if not (len(train) and len(held)) or (len(imported.unlabeled) and not (len(inside) and len(outside))):
         return _Splits({"train": imported.tuples}, {"train": imported.unlabeled})
-    return _Splits(
-        {"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)},
-        {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]},
-    )
+    return _Splits({"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)}, pool)
 
 
 def _fit(
@@ -250,7 +250,7 @@ def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     return {
         "tuples": Sizes.of({split: len(tuples) for split, tuples in splits.tuples.items()}),
         "instances": Sizes.of({split: len(tuples.rows) for split, tuples in splits.tuples.items()}),
-        "unlabeled": Sizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
+        "unlabeled": PoolSizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
         "test": len(imported.test),
         "test_labels": imported.labels is not None,
         "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in splits.tuples.items()}),
@@ -285,7 +285,7 @@ def _summary(
         positive_classes=(),
         features=_mapped_features(mapping, imported.survey.missing),
         notes=(),
-        warnings=tuple(_warnings(strata)),
+        warnings=tuple(_warnings(strata, has_pool=bool(sizes["unlabeled"].train))),
     )
 
 
@@ -301,7 +301,7 @@ def _spec(strata: Sequence[StratumRow]) -> str:
     return f"{span([row.n for row in strata])}:{span([row.m for row in strata])}"
 
 
-def _warnings(strata: Sequence[StratumRow]) -> list[str]:
+def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
     warnings = []
     rates = {row.rate for row in strata}
     if rates <= {0.0, 1.0}:
@@ -311,6 +311,8 @@ def _warnings(strata: Sequence[StratumRow]) -> list[str]:
     elif len(rates) == 1 and strata[0].m * 2 == strata[0].n:
         warnings.append(
             "every tuple is half positive: only a prior of the unlabeled rows other than 1/2 tells the classes apart"
+            if has_pool
+            else "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
         )
     return warnings
 

@@ -508,7 +508,6 @@ def test_files_that_cannot_be_meant_are_refused(mistake, ntmp, tmp_path):
 
 
 WORDS = {
-    "no unlabeled rows": ([], 3, "{t}: there are no unlabeled rows\nPass them with --unlabeled, or as rows without "),
     "no output": (
         ["--unlabeled", "{u}"],
         2,
@@ -551,8 +550,6 @@ def test_words_that_cannot_be_meant_are_refused(mistake, ntmp, tmp_path):
         **{"x": table(tmp_path, "", "x.txt"), "o": tmp_path / "out"},
     }
     words = [word.format(**places) for word in words]
-    if mistake == "no unlabeled rows":
-        words += ["--out", str(places["o"])]
     ended = ntmp("import-tuples", places["t"], *words)
     assert ended.code == code
     assert ended.err.startswith("error: " + message.format(**places))

@@ -119,11 +119,6 @@ def read_rows(
     problems.raise_if_any()
     if len(tuples) == 0:
         raise DataError(f"{sources.main.where}: no row has a tuple id", hint="Rows without a tuple id are unlabeled.")
-    if len(unlabeled) == 0:
-        raise DataError(
-            f"{sources.main.where}: there are no unlabeled rows",
-            hint="Pass them with --unlabeled, or as rows without a tuple id.",
-        )
     return ImportedRows(tuples, unlabeled, test, labels, survey)
 
 
