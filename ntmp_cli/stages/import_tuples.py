@@ -28,8 +28,9 @@ from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.reading import CellSink, ImportedRows, ImportSources, Survey, read_rows
-from ntmp_cli.data.user.table_files import BLOCK_BYTES
+from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
+from ntmp_cli.data.user.rows import FeatureColumns
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, LateTextError
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def import_tuples(
     if kept := existing_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
-        imported = _read(config, opened, problems, temporary.append)
+        imported = _read(config, opened, problems, temporary)
         splits = _split(imported, config)
         mapping = _fit(config, opened, imported, splits, temporary)
         _write(staging, imported, splits, mapping, temporary)
@@ -103,18 +104,18 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     """What an import would understand of these files, after reading all of them and writing nothing."""
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    imported = _read(config, opened, problems, lambda cells: None)
+    imported = _read(config, opened, problems)
     splits = _split(imported, config)
     return Understood(
         **_sizes(imported, splits),
-        features=_raw_features(config, opened, imported.survey),
+        features=_raw_features(opened, imported.survey),
         first_rows=tuple({k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()),
     )
 
 
 def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
-    how = ImportOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
-    return open_inputs(inputs, how, problems)
+    features = FeatureColumns(config.categorical, config.numeric, config.ignore, most_categories=config.max_categories)
+    return open_inputs(inputs, ImportOptions(_roles(config), features, config.resize, block_bytes), problems)
 
 
 def _roles(config: ImportTuplesConfig) -> Roles:
@@ -155,9 +156,21 @@ def _hash_of(folder: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: CellSink) -> ImportedRows:
-    survey = Survey(frozenset(config.categorical), config.max_categories)
-    return read_rows(opened, config.positive, survey, sink, problems)
+def _read(
+    config: ImportTuplesConfig, opened: ImportSources, problems: Problems, temporary: TemporaryRows | None = None
+) -> ImportedRows:
+    """Read all rows; again from the beginning where a column of numbers turns out to hold categories."""
+
+    def sink(cells: NDArray[Any]) -> None:
+        if temporary is not None:
+            temporary.append(cells)
+
+    while True:
+        try:
+            return read_rows(opened, config.positive, Survey(config.max_categories), sink, problems.copy())
+        except LateTextError:
+            if temporary is not None:
+                temporary.clear()
 
 
 def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
@@ -184,7 +197,7 @@ def _fit(
     rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
     blocks = (temporary.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
     features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
-    return FeatureMapping(roles=_roles(config), features=features)
+    return FeatureMapping(roles=_roles(config), ignored=config.ignore, features=features)
 
 
 def _write(
@@ -333,15 +346,15 @@ def _image_kind(images: ImageFeatures) -> str:
     return f"{'×'.join(map(str, images.shape))} {images.dtype}"
 
 
-def _raw_features(config: ImportTuplesConfig, opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
+def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
         return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)
     features = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None
-        if name in config.categorical:
-            texts = survey.texts.get(name, {})
+        if name in survey.texts:
+            texts = survey.texts[name]
             kind, categories = ("hashed", None) if texts is None else ("one-hot", tuple(sorted(texts.values())))
         missing = 0 if survey.missing is None else int(survey.missing[j])
         features.append(RawFeature(name=name, kind=kind, missing=missing, categories=categories))

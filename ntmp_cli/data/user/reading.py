@@ -31,7 +31,6 @@ _KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "posit
 class Survey:
     """Missing values and texts of categories in the raw features of tuples and of U."""
 
-    categorical: frozenset[str]
     max_categories: int
     rows: int = 0
     missing: NDArray[np.int64] | None = None
