@@ -106,6 +106,11 @@ class ImportTuplesConfig(Settings):
     label_column: str = Field("label", description="Column of true labels in the test file; never a feature.")
     id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
     image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
+    block_column: str | None = Field(
+        None,
+        description="Column of what tuples have in common (the patient of slides): tuples of one block are never "
+        "divided between training and validation; never a feature.",
+    )
     categorical: tuple[str, ...] = Field(
         (), description="Column that holds categories though its values are numbers; repeat for several."
     )

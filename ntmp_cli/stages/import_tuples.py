@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
+from ntmp_cli.artifacts.layout import BLOCKS, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
@@ -23,7 +23,7 @@ from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.user.grouping import Grouped, hold_out
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
@@ -176,7 +176,8 @@ def _read(
 def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
     """Hold out a random share of tuples and of U, if any; nothing if a set would be empty, because all are needed."""
     share = config.heldout_share
-    train, held = hold_out(len(imported.tuples), share, stream(config.seed, "heldout-tuples"))
+    tuples, rng = imported.tuples, stream(config.seed, "heldout-tuples")
+    train, held = hold_out_blocks(tuples.blocks, share, rng) if tuples.blocks else hold_out(len(tuples), share, rng)
     inside, outside = hold_out(len(imported.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
     pool = {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]}
     if not len(imported.unlabeled):
@@ -221,6 +222,8 @@ def _write(
             oracle.append(labels=imported.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
+    if imported.tuples.blocks:
+        staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
 
 
 def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows) -> Iterator[TupleBlock]:
@@ -298,7 +301,7 @@ def _summary(
         positive_classes=(),
         features=_mapped_features(mapping, imported.survey.missing),
         notes=(),
-        warnings=tuple(_warnings(strata, has_pool=bool(sizes["unlabeled"].train))),
+        warnings=(*_warnings(strata, has_pool=bool(sizes["unlabeled"].train)), *_of_blocks(imported.tuples)),
     )
 
 
@@ -328,6 +331,11 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
             else "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
         )
     return warnings
+
+
+def _of_blocks(tuples: Grouped) -> Iterator[str]:
+    if tuples.blocks and len(set(tuples.blocks)) == 1:
+        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
 
 
 def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> tuple[FeatureRow, ...]:

@@ -84,6 +84,7 @@ class Roles(_Stored):
     label_column: str = "label"
     id_column: str = "id"
     image_column: str = "image"
+    block_column: str | None = None
 
 
 class TableFeatures(_Stored):

@@ -15,7 +15,7 @@ from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
-Role = Literal["tuple", "count", "label", "id"]
+Role = Literal["tuple", "count", "label", "id", "block"]
 
 
 @dataclass(frozen=True)
@@ -216,11 +216,11 @@ def open_table_rows(
     optional: Sequence[Role] = (),
 ) -> TableRows:
     """The rows of a table. The columns of `required` roles must exist, those of `optional` ones are read if they do."""
-    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image")}
+    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image", "block")}
     present = table.types
     for role in required:
         option = f" (--{role}-column)" if features.names is None else ""
-        require_column(table, names[role], f"the {_MEANING[role]}{option}")
+        require_column(table, names[role], f"the {MEANING[role]}{option}")
     chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
     columns = features.names
     if columns is None:
@@ -250,7 +250,7 @@ def require_column(table: TableFile, name: str, what: str) -> None:
         )
 
 
-_MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
+MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
 
 
 def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
