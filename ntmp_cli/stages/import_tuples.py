@@ -19,7 +19,7 @@ from ntmp_cli.artifacts.layout import BLOCKS, MAPPING, TEST_INSTANCES, TEST_LABE
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
+from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
@@ -299,7 +299,7 @@ def _summary(
         reuse=None,
         count_noise=None,
         positive_classes=(),
-        features=_mapped_features(mapping, imported.survey.missing),
+        features=feature_rows(mapping, [] if imported.survey.missing is None else imported.survey.missing.tolist()),
         notes=(),
         warnings=(*_warnings(strata, has_pool=bool(sizes["unlabeled"].train)), *_of_blocks(imported.tuples)),
     )
@@ -338,26 +338,10 @@ def _of_blocks(tuples: Grouped) -> Iterator[str]:
         yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
 
 
-def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> tuple[FeatureRow, ...]:
-    if isinstance(mapping.features, ImageFeatures):
-        return (FeatureRow(name="image", kind=_image_kind(mapping.features), missing=0, width=1),)
-    counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
-    return tuple(
-        FeatureRow(
-            name=column.name, kind=column.kind, missing=int(count), width=column.value_width + int(column.indicator)
-        )
-        for column, count in zip(mapping.features.columns, counts, strict=True)
-    )
-
-
-def _image_kind(images: ImageFeatures) -> str:
-    return f"{'×'.join(map(str, images.shape))} {images.dtype}"
-
-
 def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
-        return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)
+        return (RawFeature(name="image", kind=images.description, missing=0, categories=None),)
     features = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None

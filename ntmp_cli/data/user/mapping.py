@@ -152,6 +152,10 @@ class ImageFeatures(_Stored):
     scale: float = 255.0
     resize: int | None = None
 
+    @property
+    def description(self) -> str:
+        return f"{'×'.join(map(str, self.shape))} {self.dtype}"
+
 
 class FeatureMapping(_Stored):
     """What an import did to raw rows, kept with its tuples and with every run trained on them."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ntmp_cli.data.user.grouping import NONE, Grouped, blocks_of_tuples, counts_of_tuples
+from ntmp_cli.data.user.positives import known_positives
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
@@ -22,9 +23,6 @@ from ntmp_cli.errors import DataError, UsageError, did_you_mean
 
 # Takes the raw cells of a block of rows.
 CellSink = Callable[[NDArray[Any]], None]
-
-# Labels that need no explanation: the positive one of two.
-_KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "positive"))
 
 
 @dataclass
@@ -208,14 +206,13 @@ def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> 
                 )
         chosen = set(positive)
     else:
-        plain = {name: name.lower().removesuffix(".0").removeprefix("+") for name in names}
-        known = next((pair for pair in _KNOWN_LABELS if set(plain.values()) <= set(pair)), None)
+        known = known_positives(names)
         if known is None:
             raise UsageError(
                 f"{file.source.where}: which labels are positive? There are {', '.join(names[:20])}",
                 hint="Name them with --positive LABEL, once per label.",
             )
-        chosen = {name for name in names if plain[name] == known[1]}
+        chosen = known
     is_positive = np.array([*(name in chosen for name in names), False])
     return is_positive[codes]
 

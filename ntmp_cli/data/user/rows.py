@@ -63,6 +63,8 @@ class FeatureColumns:
     names: Sequence[str] | None = None
     most_categories: int = 50
     """A column of text with more values, most of them numbers, is one of numbers with mistakes."""
+    reserved: Collection[str] = ("tuple", "count", "label", "id", "image", "block")
+    """Roles whose columns are no features."""
 
 
 class TableRows:
@@ -221,14 +223,17 @@ def open_table_rows(
     for role in required:
         option = f" (--{role}-column)" if features.names is None else ""
         require_column(table, names[role], f"the {MEANING[role]}{option}")
-    chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
     columns = features.names
+    # A column that is a feature holds no role unless it must.
+    roles_read = (*required, *(role for role in optional if names[role] not in (columns or ())))
+    chosen: dict[Role, str] = {role: names[role] for role in roles_read if names[role] in present}
     if columns is None:
         options = {"--categorical": features.categorical, "--numeric": features.numeric, "--ignore": features.ignore}
         for option, named in options.items():
             for name in named:
                 require_column(table, name, f"what {option} names")
-        taken = {*names.values(), *features.ignore} - {*features.categorical, *features.numeric}
+        roles_taken = {names[role] for role in features.reserved}
+        taken = {*roles_taken, *features.ignore} - {*features.categorical, *features.numeric}
         columns = [name for name in present if name not in taken]
         if not columns:
             raise DataError(
