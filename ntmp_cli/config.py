@@ -25,15 +25,11 @@ from ntmp_cli.settings import MethodSettings, Settings
 ESTIMATE: Literal["estimate"] = "estimate"
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
 # Panels of `--help`, in this order; an option without panel is shown before them.
-PANELS = METHOD_PANEL, NETWORK_PANEL, OPTIMISATION_PANEL, RUN_PANEL, TABLE_PANEL = (
-    *("Method", "Network", "Optimisation", "Run"),
-    "Table",
-)
+PANELS = METHOD_PANEL, NETWORK_PANEL, OPTIMISATION_PANEL, RUN_PANEL = "Method", "Network", "Optimisation", "Run"
 METHOD: dict[str, Any] = {"panel": METHOD_PANEL}
 NETWORK: dict[str, Any] = {"panel": NETWORK_PANEL}
 OPTIMISATION: dict[str, Any] = {"panel": OPTIMISATION_PANEL}
 RUN: dict[str, Any] = {"panel": RUN_PANEL}
-OF_TABLE: dict[str, Any] = {"panel": TABLE_PANEL}
 
 
 def _quoted_specs(value: Any) -> Any:
@@ -81,28 +77,21 @@ class MakeTuplesConfig(Settings):
     resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
     shard_size: int | None = Field(None, ge=1, description="Tuples per shard. Default: about 16 MiB of instances.")
     seed: int = Field(0, ge=0, description="Seed of every random choice.")
-    label_column: str | None = Field(
-        None, description="Column of the labels of a table. Default: label.", json_schema_extra=OF_TABLE
-    )
+    label_column: str | None = Field(None, description="Column of the labels of a table. Default: label.")
     categorical: tuple[str, ...] = Field(
         (),
         description="Column of a table that holds categories though its values are numbers; repeat for several.",
-        json_schema_extra=OF_TABLE,
     )
     numeric: tuple[str, ...] = Field(
         (),
         description="Column of a table that holds numbers, so that texts in it are mistakes; repeat for several.",
-        json_schema_extra=OF_TABLE,
     )
-    ignore: tuple[str, ...] = Field(
-        (), description="Column of a table that is no feature; repeat for several.", json_schema_extra=OF_TABLE
-    )
+    ignore: tuple[str, ...] = Field((), description="Column of a table that is no feature; repeat for several.")
     test_share: float | None = Field(
         None,
         gt=0,
         lt=1,
         description="Share of a table's rows that are the test split, the same for every seed. Default: 0.2.",
-        json_schema_extra=OF_TABLE,
     )
 
     @model_validator(mode="before")
