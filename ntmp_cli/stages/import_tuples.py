@@ -1,4 +1,4 @@
-"""import-tuples: the user's rows become counted tuples and an unlabeled pool."""
+"""import-tuples: the user's rows become counted tuples and, where some have no tuple, an unlabeled pool."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def import_tuples(
 ) -> TuplesArtifact:
     """Read the user's files and publish them as a tuples directory.
 
-    Rows of a tuple may lie anywhere: they are read once, into a nameless file beside the output, and gathered from it
-    shard by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
+    Rows of a tuple may lie anywhere: they are read into a nameless file beside the output, and gathered from it shard
+    by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
