@@ -25,6 +25,8 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
 from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
+from ntmp_cli.artifacts.stored_scorer import load_score
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -175,9 +177,9 @@ def _judge(
     if run.summary.learner == "table" and not StoredTuples(tuples).shares_instances:
         # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
         assert stored is not None, "a run on a table keeps such scores"
-        fitted, heldout = [stored], None
+        fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, tuples))], None
     else:
-        fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), stored if first else None
+        fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
     # What never saw any of the held-out tuples is the run itself.
     folds = fitted if heldout is None else [*fitted, heldout]
     audited, calibrated, pools = _noise_of(folds, config)
@@ -257,6 +259,15 @@ def _cross_fitted(
         assert options.features is not None, "features have a folder"
         source = encode_tuples(tuples, settings.encoder, settings, options.features, how.device)
     return scores_at_tuple_rate(settings, StoredTuples(source), folds, how)
+
+
+def _pool_scores(run: RunArtifact, tuples: TuplesArtifact) -> Floats:
+    """The whole pool by the run, at the rate of the tuples: no part of it was trained on with a label."""
+    names = [name for split in ("train", "heldout") for name in unlabeled_shard_names(tuples, split)]
+    if not names:
+        return np.empty(0)
+    score, shift = load_score(run), tuple_shift(run.summary)
+    return np.concatenate([score(read_instances(tuples, name)) for name in names]) - shift
 
 
 def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
