@@ -6,7 +6,7 @@ the model, and the next stage reads its attributes. Every key is always written,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -34,6 +34,7 @@ from ntmp_cli.artifacts.summary_fields import (
     InstanceSummary,
     Name,
     OpenShare,
+    PoolSizes,
     Positive,
     Record,
     Sha256,
@@ -49,6 +50,7 @@ from ntmp_cli.artifacts.summary_fields import (
     rows_of,
 )
 from ntmp_cli.config import HolmFamily
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.learning.results import Learner
 
 # Given by the user; known to a simulation; estimated on the pool; the rate of the tuples, where nothing else is known.
@@ -67,6 +69,17 @@ class FeatureRow(Record):
     width: Count
 
 
+def feature_rows(mapping: FeatureMapping, missing: Sequence[int]) -> tuple[FeatureRow, ...]:
+    """What a manifest says of a mapping, with the number of missing values of every column."""
+    features = mapping.features
+    if isinstance(features, ImageFeatures):
+        return (FeatureRow(name="image", kind=features.description, missing=0, width=1),)
+    return tuple(
+        FeatureRow(name=column.name, kind=column.kind, missing=count, width=column.value_width + int(column.indicator))
+        for column, count in zip(features.columns, missing, strict=True)
+    )
+
+
 class Reuse(Record):
     """Mean number of times that an instance of each class was sampled into a tuple."""
 
@@ -75,7 +88,7 @@ class Reuse(Record):
 
 
 class TuplesSummary(Summary):
-    """Counted tuples, the unlabeled pool and test instances. What only a simulation knows is None or empty."""
+    """Counted tuples, the unlabeled pool, if any, and test instances. What only a simulation knows is None or empty."""
 
     kind: ClassVar[str] = "tuples"
 
@@ -84,7 +97,7 @@ class TuplesSummary(Summary):
     instance: InstanceSummary
     tuples: Sizes
     instances: Sizes
-    unlabeled: Sizes
+    unlabeled: PoolSizes
     test: Count
     test_labels: bool
     strata: Strata

@@ -84,6 +84,7 @@ class Roles(_Stored):
     label_column: str = "label"
     id_column: str = "id"
     image_column: str = "image"
+    block_column: str | None = None
 
 
 class TableFeatures(_Stored):
@@ -128,6 +129,15 @@ class TableFeatures(_Stored):
                 out[:, starts[j] + column.value_width] = missing[:, j]
         return out
 
+    def unseen(self, cells: Cells) -> dict[str, int]:
+        """Columns with categories that no training instance had, and in how many rows."""
+        numbers = {}
+        for j, column in enumerate(self.columns):
+            if isinstance(column, OneHot):
+                known = np.array([np.nan, *map(text_code, column.categories)])
+                numbers[column.name] = int((~np.isin(cells[:, j], known) & ~np.isnan(cells[:, j])).sum())
+        return {name: rows for name, rows in numbers.items() if rows}
+
     def _starts(self) -> list[int]:
         widths = [column.value_width + column.indicator for column in self.columns]
         return [0, *np.cumsum(widths).tolist()][:-1]
@@ -142,12 +152,18 @@ class ImageFeatures(_Stored):
     scale: float = 255.0
     resize: int | None = None
 
+    @property
+    def description(self) -> str:
+        return f"{'×'.join(map(str, self.shape))} {self.dtype}"
+
 
 class FeatureMapping(_Stored):
     """What an import did to raw rows, kept with its tuples and with every run trained on them."""
 
     version: Literal[1] = 1
     roles: Roles = Roles()
+    ignored: tuple[str, ...] = ()
+    """Columns that were left out on purpose."""
     features: Annotated[TableFeatures | ImageFeatures, Field(discriminator="kind")]
 
 
