@@ -190,7 +190,7 @@ def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, 
     assert {(row["dataset"], row["tuples"], row["n"]) for row in rows} == {("tuples.csv", "5:1-5", None)}
     ntmp_done("report", tmp_path / "eval", "--out", tmp_path / "report")
     shown = ntmp_done("inspect", imported).out
-    assert "unknown: training needs it, --prior" in shown
+    assert "unknown: `train` estimates it, or --prior" in shown
     assert "radius" in shown
     assert "numeric" in shown
     ntmp_done("inspect", tmp_path / "run")
