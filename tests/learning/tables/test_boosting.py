@@ -55,7 +55,7 @@ def test_both_kinds_rank_test_rows_alike(curved: Labelled, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             scores = boosted(curved, kind, patch).scores(curved.test_x, STAGES)
             areas.append(float(roc_auc_score(curved.test_labels, scores)))
-    assert min(areas) > 0.8
+    assert min(areas) > 0.75
     assert areas[0] == pytest.approx(areas[1], abs=0.03)
 
 
