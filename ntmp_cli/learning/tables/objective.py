@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -29,9 +30,13 @@ from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
 NODES = 7
 _AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 _LOG_WEIGHTS = np.log(_RAW_WEIGHTS / _RAW_WEIGHTS.sum())
-# Newton steps to a tuple's mode, none longer than this. The quadrature is exact for a Gaussian around any centre.
-NEWTON_STEPS = 6
+# Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
+# nodes need not be centred exactly.
+NEWTON_STEPS = 8
 LONGEST_STEP = 2.0
+CLOSE = 0.02
+# Scores beyond this are certain; their odds must stay finite at every node.
+LARGEST_SCORE = 300.0
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,11 @@ class CountObjective:
         """(T,) log P(observation) of every tuple, without weights."""
         if self.spread == 0:
             return count_log_prob(z, self.observed)
-        at, log_weights = self._nodes(z)
+        nodes = self._nodes(z)
         if isinstance(self.observed.law, Exact):
-            joint = count_log_prob(z, self.observed) + self._gains(z, at) + log_weights
+            joint = count_log_prob(z, self.observed) + nodes.gains + nodes.log_weights
         else:
-            joint = count_log_prob(z + at[:, self.observed.owner], self.observed) + log_weights
+            joint = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed) + nodes.log_weights
         total: Floats = np.logaddexp.reduce(joint, axis=0)
         return total
 
@@ -77,43 +82,54 @@ class CountObjective:
     def _by_tuple(self, z: Floats) -> tuple[Floats, Floats]:
         if self.spread == 0:
             return count_gradient(z, self.observed)
-        at, log_weights = self._nodes(z)
-        owner = self.observed.owner
+        nodes, owner = self._nodes(z), self.observed.owner
         if isinstance(self.observed.law, Exact):
             log_prob, slope = count_gradient(z, self.observed)
-            joint = log_prob + self._gains(z, at) + log_weights
+            joint = log_prob + nodes.gains + nodes.log_weights
             # The posterior is that without intercept; only σ is averaged over the nodes.
-            by_node = [slope + expit(z) - expit(z + b[owner]) for b in at]
+            by_node = (slope + expit(z)) - nodes.p
         else:
-            results = [count_gradient(z + b[owner], self.observed) for b in at]
-            joint = np.stack([log_prob for log_prob, _ in results]) + log_weights
-            by_node = [gradient for _, gradient in results]
+            results = [count_gradient(z + b[owner], self.observed) for b in nodes.at]
+            joint = np.stack([log_prob for log_prob, _ in results]) + nodes.log_weights
+            by_node = np.stack([gradient for _, gradient in results])
         total: Floats = np.logaddexp.reduce(joint, axis=0)
-        responsibility = np.exp(joint - total)
-        gradient = np.zeros_like(z)
-        for weight, at_node in zip(responsibility, by_node, strict=True):
-            gradient += weight[owner] * at_node
+        gradient: Floats = np.einsum("qi,qi->i", np.exp(joint - total)[:, owner], by_node)
         return total, gradient
 
-    def _gains(self, z: Floats, at: Floats) -> Floats:
-        """(Q, T) log P(m | z + b) − log P(m | z), of exact counts."""
-        observed = self.observed
-        base = np.logaddexp(0, z)
-        logs = np.stack([observed.sum_by_tuple(np.logaddexp(0, z + b[observed.owner]) - base) for b in at])
-        gains: Floats = at * observed.counts - logs
-        return gains
-
-    def _nodes(self, z: Floats) -> tuple[Floats, Floats]:
-        """(Q, T) intercepts and logarithms of their weights, the density of N(0, τ²) included."""
+    def _nodes(self, z: Floats) -> _Nodes:
+        """Nodes around the mode of every tuple's integrand, as if recorded counts were exact."""
         observed, precision = self.observed, self.spread**-2
+        odds = np.exp(np.clip(z, -LARGEST_SCORE, LARGEST_SCORE))
         mode = np.zeros(len(observed))
-        for step in range(NEWTON_STEPS + 1):
-            p = expit(z + mode[observed.owner])
-            bend = observed.sum_by_tuple(p * (1 - p)) + precision
-            if step < NEWTON_STEPS:
-                newton = (observed.counts - observed.sum_by_tuple(p) - mode * precision) / bend
-                mode = mode + np.clip(newton, -LONGEST_STEP, LONGEST_STEP)
+        for _ in range(NEWTON_STEPS):
+            p = _share(odds * np.exp(mode)[observed.owner])
+            bend = np.add.reduceat(p * (1 - p), observed.starts) + precision
+            newton = (observed.counts - np.add.reduceat(p, observed.starts) - mode * precision) / bend
+            mode = mode + np.clip(newton, -LONGEST_STEP, LONGEST_STEP)
+            if np.abs(newton).max() < CLOSE:
+                break
         width = bend**-0.5
         at = mode + width * _AT[:, None]
         log_weights = (_LOG_WEIGHTS + _AT**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
-        return at, log_weights
+        moved = odds * np.exp(at)[:, observed.owner]
+        logs = np.add.reduceat(np.log1p(moved) - np.log1p(odds), observed.starts, axis=1)
+        return _Nodes(at, log_weights, _share(moved), at * observed.counts - logs)
+
+
+class _Nodes(NamedTuple):
+    """Quadrature nodes of every tuple, and what members and exact counts are at them."""
+
+    at: Floats
+    """(Q, T) intercepts."""
+    log_weights: Floats
+    """(Q, T) logarithms of their weights, the density of N(0, τ²) included."""
+    p: Floats
+    """(Q, instances) σ(z + b)."""
+    gains: Floats
+    """(Q, T) log P(m | z + b) − log P(m | z)."""
+
+
+def _share(odds: Floats) -> Floats:
+    """Odds as probabilities."""
+    p: Floats = odds / (1 + odds)
+    return p
