@@ -9,17 +9,18 @@ learners apart, and an average loses little.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from ntmp_cli.counting.laws import Floats, Ints
-from ntmp_cli.counting.recalibration import Recalibration, recalibrate
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_path, soft_label_fit
+from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_fit, count_path, soft_label_fit
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
 from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
@@ -33,12 +34,14 @@ SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
 LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=40, l2=1.0)
 # Below this many rows, trees of many leaves are not tried.
 ROWS_FOR_LARGE_TREES = 1200
-SPREADS = (0.0, 0.5, 1.0)
+SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
+# Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
+SPREAD_STEPS = 2
 FOLDS = 5
 RESAMPLES = 200
 # A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
-NO_LINE = Recalibration(1.0, 0.0, 0.0)
+NO_LINE = LinearModel(np.ones(1), 0.0)
 
 SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
 FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
@@ -94,7 +97,8 @@ class _Learner(NamedTuple):
     """The best setting of a family, with what judged it."""
 
     setting: Setting
-    line: Recalibration
+    line: LinearModel
+    """From the scores of fits to log-odds."""
     scores: Floats
     losses: Floats
 
@@ -112,10 +116,11 @@ def fit_table(
     spread = _spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     judging = data.some(judged)
-    scores = _out_of_fold(data, families, cross_fitting, spread)
-    objective = judging.objective(spread)
+    rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
+    scores = _out_of_fold(data, list(_settings(families, rows)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
-    shares = ensemble_weights(np.stack([learner.losses for learner in learners]), rng)
+    losses = np.stack([learner.losses for learner in learners])
+    shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
     whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
     mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
@@ -124,7 +129,7 @@ def fit_table(
         judged=judged,
         scores=mean_scores,
         spread=spread,
-        nll=float(-objective.log_prob(mean_scores).mean()),
+        nll=float(-judging.objective(spread).log_prob(mean_scores).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
     )
 
@@ -145,6 +150,8 @@ def folds(data: TableData, rng: np.random.Generator) -> list[Split]:
     tuples = len(data.observed)
     blocks = np.arange(tuples) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
     number = int(blocks.max()) + 1
+    if number == 1:  # nothing else can judge it
+        return [Split(np.arange(tuples), np.arange(tuples))]
     fold = rng.permutation(np.arange(number) % FOLDS)[blocks]
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
 
@@ -156,8 +163,8 @@ def _best(family: str, scores: dict[Setting, Floats], judging: TableData, spread
     if family != SOFT:
         return _Learner(setting, NO_LINE, scores[setting], losses[setting])
     # Blurred labels make scores too small: a line through the counts mends that.
-    line = recalibrate(scores[setting], judging.observed)
-    z = line.slope * scores[setting] + line.intercept
+    line = count_fit(scores[setting][:, None], objective, 0.0, NO_LINE)
+    z = line.scores(scores[setting][:, None])
     return _Learner(setting, line, z, -objective.log_prob(z))
 
 
@@ -169,25 +176,25 @@ def _facts(share: float, learner: _Learner) -> dict[str, Any]:
     return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
 
 
-def _average(data: TableData, parts: Sequence[tuple[float, _Fit, Recalibration]]) -> TableScorer:
+def _average(data: TableData, parts: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
     """One linear score of raw features plus weighted trees."""
     standardise = data.standardisation
     bias, weight = 0.0, np.zeros(data.x.shape[1])
     trees = []
     for share, fit, line in parts:
-        bias += share * (line.slope * fit.linear.bias + line.intercept)
-        weight = weight + share * line.slope * fit.linear.weight
+        slope = float(line.weight[0])
+        bias += share * (slope * fit.linear.bias + line.bias)
+        weight = weight + share * slope * fit.linear.weight
         if fit.trees is not None:
-            trees.append(WeightedTrees(float(share), fit.trees, fit.stages))
+            trees.append(WeightedTrees(share * slope, fit.trees, fit.stages))
     raw = weight / standardise.scale
     return TableScorer(raw, float(bias - raw @ standardise.centre), tuple(trees))
 
 
 def _out_of_fold(
-    data: TableData, families: Sequence[str], splits: Sequence[Split], spread: float
+    data: TableData, settings: Sequence[Setting], splits: Sequence[Split], spread: float
 ) -> dict[Setting, Floats]:
     """For every setting the scores of the judged members, in a row, by fits that have not seen them."""
-    settings = list(_settings(families, min(int(data.observed.sizes[split.training].sum()) for split in splits)))
     scores = {setting: np.full(len(data.x), np.nan) for setting in settings}
     for split in splits:
         rows = data.rows(split.judged)
@@ -200,17 +207,36 @@ def _out_of_fold(
 
 
 def _spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best."""
-    gain = {}
-    for spread in SPREADS:
-        gain[spread] = 0.0
-        for split in splits:
-            judged = data.some(split.judged)
-            ((_, fit),) = _fits(data.some(split.training), data, [Setting(LINEAR, START_PENALTY)], spread)
-            z = fit.linear.scores(data.standardisation(judged.x))
-            gain[spread] += float(judged.objective(spread).log_prob(z).sum())
-    best = max(gain, key=gain.__getitem__)
-    return best if 2 * (gain[best] - gain[0.0]) > CLEAR_GAIN else 0.0
+    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best; 0 if none.
+
+    Fits without spread score the tuples that they have not seen; the likelihood of these gives τ, and fits with this τ
+    give the final one: those without are too sure, and τ would make up for that as well.
+    """
+    judging = data.some(np.sort(np.concatenate([split.judged for split in splits])))
+    setting = Setting(LINEAR, START_PENALTY)
+
+    def value(spread: float, z: Floats) -> float:
+        log_prob = judging.objective(spread).log_prob(z)
+        return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
+
+    scores = _out_of_fold(data, [setting], splits, 0.0)[setting]
+    none, spread = value(0.0, scores), 0.0
+    for _ in range(SPREAD_STEPS):
+        scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting]
+        spread = _likeliest(partial(value, z=scores))
+        if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
+            return 0.0
+    return spread
+
+
+def _likeliest(value: Callable[[float], float]) -> float:
+    """The spread of greatest value."""
+
+    def loss(log_spread: float) -> float:
+        return -value(float(np.exp(log_spread)))
+
+    bounds = (np.log(SMALLEST_SPREAD), np.log(LARGEST_SPREAD))
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02}).x))
 
 
 def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
