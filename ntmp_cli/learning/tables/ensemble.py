@@ -3,8 +3,8 @@
 Families: logistic regression on soft labels, the linear count likelihood, trees boosted from a constant and from the
 linear fit. Every setting of every family scores each tuple by a fit that has not seen its block. The best setting of a
 family is the one whose out-of-fold count likelihood is greatest; families are weighted by how often they are the best
-under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights: few tuples cannot tell
-learners apart, and an average loses little.
+under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights of those that are not
+clearly worse: few tuples cannot tell learners apart, and an average loses little.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
@@ -29,16 +30,20 @@ PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
 START_PENALTY = 30.0
 SOFT_PENALTY = 1.0
-STAGES = (25, 50, 100, 150, 200, 300)
+STAGES = (25, 50, 100, 150, 200, 300, 400)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
-LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=40, l2=1.0)
-# Below this many rows, trees of many leaves are not tried.
-ROWS_FOR_LARGE_TREES = 1200
+LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
+# From so many rows on, trees of many leaves are tried, and to so many, trees of few.
+ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
 SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
 # Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
 SPREAD_STEPS = 2
 FOLDS = 5
 RESAMPLES = 200
+# A learner is clearly worse if its loss exceeds the least by so many standard errors of the difference.
+CLEARLY_WORSE = 2.0
+# Residual counts depend on predicted ones if the slope exceeds so many standard errors.
+CLEAR_SLOPE = 3.0
 # A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
 NO_LINE = LinearModel(np.ones(1), 0.0)
@@ -135,13 +140,18 @@ def fit_table(
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
-    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones."""
-    learners, tuples = losses.shape
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
+
+    Learners whose mean loss clearly exceeds the least one have no share of the equal half.
+    """
+    tuples = losses.shape[1]
     resampled = rng.dirichlet(np.ones(tuples), size=RESAMPLES) * tuples
     evidence = -resampled @ losses.T
     evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     weights: Floats = (evidence / evidence.sum(axis=1, keepdims=True)).mean(axis=0)
-    shrunk: Floats = (weights + 1 / learners) / 2
+    excess = losses - losses[losses.mean(axis=1).argmin()]
+    contends = excess.mean(axis=1) <= CLEARLY_WORSE * excess.std(axis=1) / np.sqrt(tuples)
+    shrunk: Floats = (weights + contends / contends.sum()) / 2
     return shrunk
 
 
@@ -210,7 +220,9 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
     """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best; 0 if none.
 
     Fits without spread score the tuples that they have not seen; the likelihood of these gives τ, and fits with this τ
-    give the final one: those without are too sure, and τ would make up for that as well.
+    give the final one: those without are too sure, and τ would make up for that as well. Where the scatter of counts
+    goes with the features, an intercept that is independent of them is the wrong model, and would hide what is to be
+    learned.
     """
     judging = data.some(np.sort(np.concatenate([split.judged for split in splits])))
     setting = Setting(LINEAR, START_PENALTY)
@@ -220,6 +232,8 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
         return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
 
     scores = _out_of_fold(data, [setting], splits, 0.0)[setting]
+    if _scatter_follows_features(scores, judging):
+        return 0.0
     none, spread = value(0.0, scores), 0.0
     for _ in range(SPREAD_STEPS):
         scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting]
@@ -227,6 +241,27 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
         if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
             return 0.0
     return spread
+
+
+def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
+    """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
+
+    Bags that were filled to different proportions are so. Their features shift with the proportion, and predictions at
+    the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    """
+    observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
+    line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)
+    predicted = observed.sum_by_tuple(expit(line.scores(scores[:, None]))) / n
+    weights = n if judging.weights is None else n * judging.weights
+    away = predicted - np.average(predicted, weights=weights)
+    residual = observed.counts / n - predicted
+    residual = residual - np.average(residual, weights=weights)
+    total = float(weights @ away**2)
+    if total == 0:
+        return False
+    slope = float(weights @ (away * residual)) / total
+    error = float(np.linalg.norm(weights * away * (residual - slope * away))) / total
+    return slope > CLEAR_SLOPE * error
 
 
 def _likeliest(value: Callable[[float], float]) -> float:
@@ -240,7 +275,8 @@ def _likeliest(value: Callable[[float], float]) -> float:
 
 
 def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
-    kinds = (SMALL_TREES,) if rows < ROWS_FOR_LARGE_TREES else (SMALL_TREES, LARGE_TREES)
+    small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
+    kinds = small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
     for family in families:
         if family == SOFT:
             yield Setting(family, SOFT_PENALTY)

@@ -30,20 +30,28 @@ def log_odds(x: Floats, curved: bool) -> Floats:
     return z
 
 
-def table(sizes: NDArray[np.int64], seed: int = 0, *, curved: bool = False, spread: float = 0.0) -> Labelled:
-    """Four features on different scales, the last one constant; `spread` is that of the tuples' intercepts."""
+def table(sizes: NDArray[np.int64], seed: int = 0, *, curved: bool = False) -> Labelled:
+    """Random groups; four features on different scales, the last one constant."""
     rng = np.random.default_rng(seed)
 
     def rows(number: int) -> Floats:
         return np.column_stack([rng.normal(0, 1, (number, 3)), np.ones(number)])
 
     x, test_x = rows(int(sizes.sum())), rows(2000)
-    intercept = np.repeat(rng.normal(0, spread, len(sizes)), sizes)
-    labels = rng.binomial(1, expit(log_odds(x, curved) + intercept))
+    labels = rng.binomial(1, expit(log_odds(x, curved)))
     counts = np.add.reduceat(labels, np.cumsum(sizes) - sizes)
     test_labels = rng.binomial(1, expit(log_odds(test_x, curved)))
     scale = np.array([1.0, 100.0, 0.01, 1.0])
     return Labelled(TableData(x * scale, CountObservations(sizes, counts)), labels, test_x * scale, test_labels)
+
+
+def natural_groups(tuples: int, n: int, spread: float, seed: int = 0) -> TableData:
+    """Members of a tuple resemble each other, in log-odds x₁ − x₂ and in an intercept of this spread beyond them."""
+    rng = np.random.default_rng(seed)
+    x = np.repeat(rng.normal(0, 1, (tuples, 3)), n, axis=0) + rng.normal(0, 0.5, (tuples * n, 3))
+    intercept = np.repeat(rng.normal(0, spread, tuples), n)
+    labels = rng.binomial(1, expit(x[:, 0] - x[:, 1] + intercept))
+    return TableData(x, CountObservations(np.full(tuples, n), labels.reshape(tuples, n).sum(axis=1)))
 
 
 def one_rate(tuples: int, n: int, m: int, pool: int = 0, prior: float = 0.0, seed: int = 0) -> Labelled:

@@ -24,7 +24,7 @@ SIZES = np.tile([3, 4, 6], 20)
 
 @pytest.mark.parametrize("spread", [0.0, 0.8])
 def test_count_fit_is_the_optimum_that_an_optimiser_without_gradients_reaches(spread: float) -> None:
-    data = table(SIZES, spread=spread).data
+    data = table(SIZES).data
     x, objective, penalty = data.standardisation(data.x)[:, :2], data.objective(spread), 3.0
 
     def loss(at: np.ndarray) -> float:
