@@ -3,23 +3,25 @@
 Families: logistic regression on soft labels, the linear count likelihood, trees boosted from a constant and from the
 linear fit. Every setting of every family scores each tuple by a fit that has not seen its block. The best setting of a
 family is the one whose out-of-fold count likelihood is greatest; families are weighted by how often they are the best
-under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights: few tuples cannot tell
-learners apart, and an average loses little.
+under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights of those that are not
+clearly worse: few tuples cannot tell learners apart, and an average loses little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
-from ntmp_cli.counting.recalibration import Recalibration, recalibrate
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_path, soft_label_fit
+from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_fit, count_path, soft_label_fit
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
 from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
@@ -28,18 +30,24 @@ PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
 START_PENALTY = 30.0
 SOFT_PENALTY = 1.0
-STAGES = (25, 50, 100, 150, 200, 300)
+STAGES = (25, 50, 100, 150, 200, 300, 400)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
-LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=40, l2=1.0)
 FEWEST_ROWS_FOR_TREES = 100
-# Below this many rows, trees of many leaves are not tried.
-ROWS_FOR_LARGE_TREES = 1200
-SPREADS = (0.0, 0.5, 1.0)
+LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
+# From so many rows on, trees of many leaves are tried, and to so many, trees of few.
+ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
+SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
+# Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
+SPREAD_STEPS = 2
 FOLDS = 5
 RESAMPLES = 200
+# A learner is clearly worse if its loss exceeds the least by so many standard errors of the difference.
+CLEARLY_WORSE = 2.0
+# Residual counts depend on predicted ones if the slope exceeds so many standard errors.
+CLEAR_SLOPE = 3.0
 # A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
-NO_LINE = Recalibration(1.0, 0.0, 0.0)
+NO_LINE = LinearModel(np.ones(1), 0.0)
 
 SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
 FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
@@ -95,7 +103,8 @@ class _Learner(NamedTuple):
     """The best setting of a family, with what judged it."""
 
     setting: Setting
-    line: Recalibration
+    line: LinearModel
+    """From the scores of fits to log-odds."""
     scores: Floats
     losses: Floats
 
@@ -113,10 +122,11 @@ def fit_table(
     spread = _spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     judging = data.some(judged)
-    scores = _out_of_fold(data, families, cross_fitting, spread)
-    objective = judging.objective(spread)
+    rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
+    scores = _out_of_fold(data, list(_settings(families, rows)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
-    shares = ensemble_weights(np.stack([learner.losses for learner in learners]), rng)
+    losses = np.stack([learner.losses for learner in learners])
+    shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
     whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
     mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
@@ -125,7 +135,7 @@ def fit_table(
         judged=judged,
         scores=mean_scores,
         spread=spread,
-        nll=float(-objective.log_prob(mean_scores).mean()),
+        nll=float(-judging.objective(spread).log_prob(mean_scores).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
     )
 
@@ -141,13 +151,18 @@ def _families(data: TableData, model: str) -> list[str]:
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
-    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones."""
-    learners, tuples = losses.shape
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
+
+    Learners whose mean loss clearly exceeds the least one have no share of the equal half.
+    """
+    tuples = losses.shape[1]
     resampled = rng.dirichlet(np.ones(tuples), size=RESAMPLES) * tuples
     evidence = -resampled @ losses.T
     evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     weights: Floats = (evidence / evidence.sum(axis=1, keepdims=True)).mean(axis=0)
-    shrunk: Floats = (weights + 1 / learners) / 2
+    excess = losses - losses[losses.mean(axis=1).argmin()]
+    contends = excess.mean(axis=1) <= CLEARLY_WORSE * excess.std(axis=1) / np.sqrt(tuples)
+    shrunk: Floats = (weights + contends / contends.sum()) / 2
     return shrunk
 
 
@@ -156,6 +171,8 @@ def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> lis
     tuples = len(data.observed)
     blocks = np.arange(tuples) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
     units = int(blocks.max()) + 1
+    if units == 1:  # nothing else can judge it
+        return [Split(np.arange(tuples), np.arange(tuples))]
     fold = rng.permutation(np.arange(units) % number)[blocks]
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
 
@@ -167,8 +184,8 @@ def _best(family: str, scores: dict[Setting, Floats], judging: TableData, spread
     if family != SOFT:
         return _Learner(setting, NO_LINE, scores[setting], losses[setting])
     # Blurred labels make scores too small: a line through the counts mends that.
-    line = recalibrate(scores[setting], judging.observed)
-    z = line.slope * scores[setting] + line.intercept
+    line = count_fit(scores[setting][:, None], objective, 0.0, NO_LINE)
+    z = line.scores(scores[setting][:, None])
     return _Learner(setting, line, z, -objective.log_prob(z))
 
 
@@ -180,25 +197,25 @@ def _facts(share: float, learner: _Learner) -> dict[str, Any]:
     return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
 
 
-def _average(data: TableData, parts: Sequence[tuple[float, _Fit, Recalibration]]) -> TableScorer:
+def _average(data: TableData, parts: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
     """One linear score of raw features plus weighted trees."""
     standardise = data.standardisation
     bias, weight = 0.0, np.zeros(data.x.shape[1])
     trees = []
     for share, fit, line in parts:
-        bias += share * (line.slope * fit.linear.bias + line.intercept)
-        weight = weight + share * line.slope * fit.linear.weight
+        slope = float(line.weight[0])
+        bias += share * (slope * fit.linear.bias + line.bias)
+        weight = weight + share * slope * fit.linear.weight
         if fit.trees is not None:
-            trees.append(WeightedTrees(float(share), fit.trees, fit.stages))
+            trees.append(WeightedTrees(share * slope, fit.trees, fit.stages))
     raw = weight / standardise.scale
     return TableScorer(raw, float(bias - raw @ standardise.centre), tuple(trees))
 
 
 def _out_of_fold(
-    data: TableData, families: Sequence[str], splits: Sequence[Split], spread: float
+    data: TableData, settings: Sequence[Setting], splits: Sequence[Split], spread: float
 ) -> dict[Setting, Floats]:
     """For every setting the scores of the judged members, in a row, by fits that have not seen them."""
-    settings = list(_settings(families, min(int(data.observed.sizes[split.training].sum()) for split in splits)))
     scores = {setting: np.full(len(data.x), np.nan) for setting in settings}
     for split in splits:
         rows = data.rows(split.judged)
@@ -211,21 +228,66 @@ def _out_of_fold(
 
 
 def _spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best."""
-    gain = {}
-    for spread in SPREADS:
-        gain[spread] = 0.0
-        for split in splits:
-            judged = data.some(split.judged)
-            ((_, fit),) = _fits(data.some(split.training), data, [Setting(LINEAR, START_PENALTY)], spread)
-            z = fit.linear.scores(data.standardisation(judged.x))
-            gain[spread] += float(judged.objective(spread).log_prob(z).sum())
-    best = max(gain, key=gain.__getitem__)
-    return best if 2 * (gain[best] - gain[0.0]) > CLEAR_GAIN else 0.0
+    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best; 0 if none.
+
+    Fits without spread score the tuples that they have not seen; the likelihood of these gives τ, and fits with this τ
+    give the final one: those without are too sure, and τ would make up for that as well. Where the scatter of counts
+    goes with the features, an intercept that is independent of them is the wrong model, and would hide what is to be
+    learned.
+    """
+    judging = data.some(np.sort(np.concatenate([split.judged for split in splits])))
+    setting = Setting(LINEAR, START_PENALTY)
+
+    def value(spread: float, z: Floats) -> float:
+        log_prob = judging.objective(spread).log_prob(z)
+        return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
+
+    scores = _out_of_fold(data, [setting], splits, 0.0)[setting]
+    if _scatter_follows_features(scores, judging):
+        return 0.0
+    none, spread = value(0.0, scores), 0.0
+    for _ in range(SPREAD_STEPS):
+        scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting]
+        spread = _likeliest(partial(value, z=scores))
+        if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
+            return 0.0
+    return spread
+
+
+def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
+    """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
+
+    Bags that were filled to different proportions are so. Their features shift with the proportion, and predictions at
+    the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    """
+    observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
+    line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)
+    predicted = observed.sum_by_tuple(expit(line.scores(scores[:, None]))) / n
+    weights = n if judging.weights is None else n * judging.weights
+    away = predicted - np.average(predicted, weights=weights)
+    residual = observed.counts / n - predicted
+    residual = residual - np.average(residual, weights=weights)
+    total = float(weights @ away**2)
+    if total == 0:
+        return False
+    slope = float(weights @ (away * residual)) / total
+    error = float(np.linalg.norm(weights * away * (residual - slope * away))) / total
+    return slope > CLEAR_SLOPE * error
+
+
+def _likeliest(value: Callable[[float], float]) -> float:
+    """The spread of greatest value."""
+
+    def loss(log_spread: float) -> float:
+        return -value(float(np.exp(log_spread)))
+
+    bounds = (np.log(SMALLEST_SPREAD), np.log(LARGEST_SPREAD))
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02}).x))
 
 
 def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
-    kinds = (SMALL_TREES,) if rows < ROWS_FOR_LARGE_TREES else (SMALL_TREES, LARGE_TREES)
+    small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
+    kinds = small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
     for family in families:
         if family == SOFT:
             yield Setting(family, SOFT_PENALTY)

@@ -1,29 +1,42 @@
 """The count likelihood as an objective of scores: a value and a gradient per member, with a random intercept if asked.
 
 In natural groups (villages, patients) members share more than their features. Their log-odds then have an intercept of
-the tuple, b_t ~ N(0, τ²), which is integrated out by Gauss–Hermite quadrature:
+the tuple, b ~ N(0, τ²), which is integrated out by adaptive Gauss–Hermite quadrature, its nodes b_q placed around the
+mode of every tuple's integrand:
 
-    P(observation | z) = Σ_q w_q P(observation | z + τ b_q)
-    ∂ log P / ∂z_i = Σ_q r_q [P(y_i=1 | z + τ b_q, observation) − σ(z_i + τ b_q)]
-    r_q ∝ w_q P(observation | z + τ b_q)
+    P(observation | z) = Σ_q w_q P(observation | z + b_q)
+    ∂ log P / ∂z_i = Σ_q r_q [P(y_i=1 | z + b_q, observation) − σ(z_i + b_q)],    r_q ∝ w_q P(observation | z + b_q)
 
-With τ = 0 this is the Poisson-binomial likelihood, computed once.
+An exact count m needs one table for all nodes. The odds of every set of m members have the same factor e^(bm), so
+
+    log P(m | z + b) = log P(m | z) + b·m − Σ_i [log(1 + e^(z_i + b)) − log(1 + e^(z_i))]
+
+and P(y_i=1 | z + b, m) does not depend on b. With τ = 0 this is the Poisson-binomial likelihood alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
-from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.laws import Exact, Floats
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
 
-NODES = 9
+NODES = 7
 _AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 _LOG_WEIGHTS = np.log(_RAW_WEIGHTS / _RAW_WEIGHTS.sum())
+# Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
+# nodes need not be centred exactly.
+NEWTON_STEPS = 8
+LONGEST_STEP = 2.0
+CLOSE = 0.02
+# Scores beyond this are certain; their odds must stay finite at every node.
+LARGEST_SCORE = 300.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,11 @@ class CountObjective:
         """(T,) log P(observation) of every tuple, without weights."""
         if self.spread == 0:
             return count_log_prob(z, self.observed)
-        joint = count_log_prob(z + self.spread * _AT[:, None], self.observed) + _LOG_WEIGHTS[:, None]
+        nodes = self._nodes(z)
+        if isinstance(self.observed.law, Exact):
+            joint = count_log_prob(z, self.observed) + nodes.gains + nodes.log_weights
+        else:
+            joint = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed) + nodes.log_weights
         total: Floats = np.logaddexp.reduce(joint, axis=0)
         return total
 
@@ -65,11 +82,54 @@ class CountObjective:
     def _by_tuple(self, z: Floats) -> tuple[Floats, Floats]:
         if self.spread == 0:
             return count_gradient(z, self.observed)
-        by_node = [count_gradient(z + self.spread * at, self.observed) for at in _AT]
-        joint = np.stack([log_prob for log_prob, _ in by_node]) + _LOG_WEIGHTS[:, None]
-        log_prob: Floats = np.logaddexp.reduce(joint, axis=0)
-        responsibility = np.exp(joint - log_prob)
-        gradient = np.zeros_like(z)
-        for weight, (_, at_node) in zip(responsibility, by_node, strict=True):
-            gradient += weight[self.observed.owner] * at_node
-        return log_prob, gradient
+        nodes, owner = self._nodes(z), self.observed.owner
+        if isinstance(self.observed.law, Exact):
+            log_prob, slope = count_gradient(z, self.observed)
+            joint = log_prob + nodes.gains + nodes.log_weights
+            # The posterior is that without intercept; only σ is averaged over the nodes.
+            by_node = (slope + expit(z)) - nodes.p
+        else:
+            results = [count_gradient(z + b[owner], self.observed) for b in nodes.at]
+            joint = np.stack([log_prob for log_prob, _ in results]) + nodes.log_weights
+            by_node = np.stack([gradient for _, gradient in results])
+        total: Floats = np.logaddexp.reduce(joint, axis=0)
+        gradient: Floats = np.einsum("qi,qi->i", np.exp(joint - total)[:, owner], by_node)
+        return total, gradient
+
+    def _nodes(self, z: Floats) -> _Nodes:
+        """Nodes around the mode of every tuple's integrand, as if recorded counts were exact."""
+        observed, precision = self.observed, self.spread**-2
+        odds = np.exp(np.clip(z, -LARGEST_SCORE, LARGEST_SCORE))
+        mode = np.zeros(len(observed))
+        for _ in range(NEWTON_STEPS):
+            p = _share(odds * np.exp(mode)[observed.owner])
+            bend = np.add.reduceat(p * (1 - p), observed.starts) + precision
+            newton = (observed.counts - np.add.reduceat(p, observed.starts) - mode * precision) / bend
+            mode = mode + np.clip(newton, -LONGEST_STEP, LONGEST_STEP)
+            if np.abs(newton).max() < CLOSE:
+                break
+        width = bend**-0.5
+        at = mode + width * _AT[:, None]
+        log_weights = (_LOG_WEIGHTS + _AT**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
+        moved = odds * np.exp(at)[:, observed.owner]
+        logs = np.add.reduceat(np.log1p(moved) - np.log1p(odds), observed.starts, axis=1)
+        return _Nodes(at, log_weights, _share(moved), at * observed.counts - logs)
+
+
+class _Nodes(NamedTuple):
+    """Quadrature nodes of every tuple, and what members and exact counts are at them."""
+
+    at: Floats
+    """(Q, T) intercepts."""
+    log_weights: Floats
+    """(Q, T) logarithms of their weights, the density of N(0, τ²) included."""
+    p: Floats
+    """(Q, instances) σ(z + b)."""
+    gains: Floats
+    """(Q, T) log P(m | z + b) − log P(m | z)."""
+
+
+def _share(odds: Floats) -> Floats:
+    """Odds as probabilities."""
+    p: Floats = odds / (1 + odds)
+    return p

@@ -1,0 +1,52 @@
+"""Where the likelihood starts: soft labels, the pool against the tuples, or moments within tuples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from synthetic import Labelled, one_rate, table
+
+from ntmp_cli.learning.tables.starts import start_model
+
+
+def area(drawn: Labelled) -> float:
+    """AUROC of test rows under the start."""
+    data = drawn.data
+    model = start_model(data, data.standardisation(data.x), data.standardisation)
+    return float(roc_auc_score(drawn.test_labels, model.scores(data.standardisation(drawn.test_x))))
+
+
+def test_different_rates_point_to_the_positive_class() -> None:
+    assert area(table(np.full(100, 4))) > 0.75
+
+
+@pytest.mark.parametrize(("m", "prior"), [(1, 0.8), (3, 0.2)])
+def test_one_rate_and_a_pool_point_to_the_positive_class(m: int, prior: float) -> None:
+    assert area(one_rate(150, 4, m, pool=600, prior=prior)) > 0.9
+
+
+def test_the_wrong_side_of_the_prior_turns_the_start_around() -> None:
+    drawn = one_rate(150, 4, 1, pool=600, prior=0.8)
+    assert area(replace(drawn, data=replace(drawn.data, prior=0.1))) < 0.1
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_one_rate_without_pool_uses_moments_within_tuples(m: int) -> None:
+    assert area(one_rate(600, 5, m)) > 0.9
+
+
+def test_a_pool_at_the_rate_of_the_tuples_is_as_none() -> None:
+    drawn = one_rate(600, 4, 1)
+    with_pool = one_rate(600, 4, 1, pool=100, prior=0.25)
+    assert area(drawn) > 0.9
+    assert area(with_pool) > 0.9
+
+
+def test_tuples_without_positives_start_at_a_constant() -> None:
+    data = one_rate(30, 4, 0).data
+    model = start_model(data, data.standardisation(data.x), data.standardisation)
+    assert np.isfinite(model.bias)
+    assert np.isfinite(model.weight).all()
