@@ -18,6 +18,7 @@ from ntmp_cli.commands import (
     design,
     estimate_prior,
     evaluate,
+    explain,
     export,
     import_tuples,
     inspect,
@@ -50,6 +51,7 @@ app.command("audit")(audit.command)
 app.command("estimate-prior")(estimate_prior.command)
 app.command("train")(train.command)
 app.command("predict")(predict.command)
+app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)

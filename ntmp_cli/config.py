@@ -383,6 +383,17 @@ class DesignConfig(Settings):
         return _quoted_specs(value)
 
 
+class ExplainConfig(Settings):
+    """Say what a classifier looks at."""
+
+    repeats: int = Field(5, ge=1, description="Permutations of every feature.")
+    folds: int = Field(
+        3, ge=2, description="Folds that judge a classifier of a table, fitted again without each of them."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    seed: int = Field(0, ge=0, description="Seed of permutations and folds.")
+
+
 class ExportConfig(Settings):
     """Write a run for programs without ntmp."""
 

@@ -22,6 +22,7 @@ from ntmp_cli.artifacts.summaries import (
     AuditSummary,
     DesignSummary,
     EvaluationSummary,
+    ExplanationSummary,
     ExportSummary,
     FeaturesSummary,
     PriorSummary,
@@ -53,6 +54,7 @@ KINDS = {
     "sweep": "ntmp sweep",
     "audit": "ntmp audit",
     "export": "ntmp export",
+    "explanation": "ntmp explain",
 }
 
 
@@ -225,6 +227,8 @@ def open_artifact(path: Path, kind: Literal["sweep"]) -> Artifact[SweepSummary]:
 def open_artifact(path: Path, kind: Literal["audit"]) -> Artifact[AuditSummary]: ...
 @overload
 def open_artifact(path: Path, kind: Literal["export"]) -> Artifact[ExportSummary]: ...
+@overload
+def open_artifact(path: Path, kind: Literal["explanation"]) -> Artifact[ExplanationSummary]: ...
 @overload
 def open_artifact(path: Path, kind: None = None) -> Artifact: ...
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ntmp_cli.artifacts.manifest import MANIFEST, PLUGINS, RunArtifact, open_artifact, remake
+from ntmp_cli.artifacts.manifest import MANIFEST, PLUGINS, RunArtifact, TuplesArtifact, open_artifact, remake
 from ntmp_cli.artifacts.summary_fields import problems_of
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
@@ -18,6 +18,14 @@ def open_run(path: Path) -> RunArtifact:
     run = open_artifact(path, "run")
     require_plugins(run.manifest.plugins, str(path))
     return run
+
+
+def require_trained_on(run: RunArtifact, tuples: TuplesArtifact) -> None:
+    """Refuse other tuples than those of the run."""
+    if tuples.sha256 not in {entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples"}:
+        raise UsageError(
+            f"{run.path}: was not trained on {tuples.path}", hint="Pass the tuples that the run was trained on."
+        )
 
 
 def train_config(run: RunArtifact) -> TrainConfig:

@@ -394,6 +394,20 @@ class ExportSummary(Summary):
         yield from missing("file", files, self.file, "export.json")
 
 
+class ExplanationSummary(Summary):
+    """What a classifier looks at: features whose interval is above zero; none are named of images."""
+
+    kind: ClassVar[str] = "explanation"
+
+    dataset: Name
+    method: Name
+    judged: Positive
+    top: tuple[Name, ...]
+
+    def misfits(self, files: Files) -> Iterator[str]:
+        yield from missing("judged", files, "explanation.json", "explanation.md", "explanation.svg", "explanation.png")
+
+
 SUMMARIES: dict[str, type[Summary]] = {
     model.kind: model
     for model in (
@@ -407,5 +421,6 @@ SUMMARIES: dict[str, type[Summary]] = {
         SweepSummary,
         AuditSummary,
         ExportSummary,
+        ExplanationSummary,
     )
 }

@@ -114,17 +114,36 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
     shown = {
         "directory": path,
         "method": run.method,
-        "trained on": f"{run.dataset} {run.tuples}, prior {run.prior:g}",
+        "trained on": f"{run.dataset} {run.tuples}",
+        "prior": _prior_words(run),
         "model": f"{run.model}, {run.parameters:,} parameters",
-        "epoch kept": f"{run.selected_epoch} of {run.epochs}",
-        "training loss": "none, computed at once" if run.loss is None else f"{run.loss:.5f}",
-        "held-out risk": "none" if run.heldout_risk is None else f"{run.heldout_risk:.5f} (label-free)",
     }
+    if run.learner == "network":
+        shown["epoch kept"] = f"{run.selected_epoch} of {run.epochs}"
+        shown["training loss"] = "none, computed at once" if run.loss is None else f"{run.loss:.5f}"
+    for learner in last.get("learners", ()):
+        what = f"penalty {learner['penalty']:g}" if "penalty" in learner else f"{learner['stages']} trees"
+        shown[f"  {learner['learner']}"] = f"weight {learner['weight']:.2f}, {what}, loss {learner['nll']:.4f}"
+    if run.spread:
+        shown["spread of tuples"] = f"{run.spread:g}, of an intercept that members of a tuple share"
+    shown["held-out risk"] = "none" if run.heldout_risk is None else f"{run.heldout_risk:.5f} (label-free)"
     if run.encoder:
         shown["features"] = f"{run.encoder}, {run.features.shape[0]} numbers"
     if "negative_rate" in last:
         shown["risk terms < 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
     print_pairs(console, shown)
+
+
+def _prior_words(run: RunSummary) -> str:
+    """The prior that was trained with, and where it came from."""
+    origin = {
+        "given": "given",
+        "known": "known by construction",
+        "estimated": "estimated on the unlabeled pool",
+        "tuples": "the rate of the tuples, for want of an estimate",
+    }[run.prior_source]
+    interval = "" if run.prior_ci is None else f", interval {run.prior_ci[0]:.3f} to {run.prior_ci[1]:.3f}"
+    return f"{run.trained_prior:.4g}, {origin}{interval}"
 
 
 def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> None:
@@ -199,6 +218,26 @@ def audit_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> 
         print_text(console, f"warning: {warning}")
     if out is not None:
         print_line(console, f"page: {out / 'audit.md'}")
+
+
+def explanation_view(console: Console, path: Path, facts: Mapping[str, Any]) -> None:
+    """The most important features."""
+    from ntmp_cli.reporting.explanation import cells
+
+    if facts["kind"] == "saliency":
+        print_pairs(console, {"directory": path, "images": f"{facts['images']:,}", "map": path / "explanation.png"})
+        return
+    print_pairs(console, {"directory": path, "tuples": f"{facts['tuples']:,} that the classifier was not trained on"})
+    table = new_table("feature")
+    for name in ("loss", f"{facts['confidence']:.0%} interval"):
+        table.add_column(name, justify="right")
+    rows = facts["features"]
+    for row in rows[:MOST_ROWS]:
+        name, *numbers = cells(row)
+        table.add_row(Text(name), *numbers)
+    print_table(console, table)
+    if len(rows) > MOST_ROWS:
+        console.print(f"… and {len(rows) - MOST_ROWS} more features")
 
 
 def export_view(console: Console, path: Path, summary: ExportSummary) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.tables.exporting import INPUT, OUTPUTS, RawColumns
 from ntmp_cli.registry import Facts, Registry
 
-INPUT, OUTPUTS = "rows", ("score", "probability")
 # An exporter turns a module and two rows of its input into the bytes of a file.
 exporters: Registry[Callable[[nn.Module, Tensor], bytes], Facts] = Registry(
     "format", "ntmp_cli.learning.exporting", Facts
@@ -27,15 +27,11 @@ class NumericColumns(nn.Module):
     means: Tensor
     scales: Tensor
 
-    def __init__(self, means: Sequence[float], scales: Sequence[float], indicators: Sequence[bool]) -> None:
+    def __init__(self, columns: RawColumns) -> None:
         super().__init__()
-        self.register_buffer("means", torch.tensor(means, dtype=torch.float64))
-        self.register_buffer("scales", torch.tensor(scales, dtype=torch.float64))
-        # Places of the features among all values followed by all indicators.
-        order: list[int] = []
-        for column, indicator in enumerate(indicators):
-            order += [column, len(means) + column] if indicator else [column]
-        self.register_buffer("order", torch.tensor(order))
+        self.register_buffer("means", torch.tensor(columns.means, dtype=torch.float64))
+        self.register_buffer("scales", torch.tensor(columns.scales, dtype=torch.float64))
+        self.register_buffer("order", torch.tensor(columns.order))
 
     def forward(self, rows: Tensor) -> Tensor:
         missing = rows.isnan()

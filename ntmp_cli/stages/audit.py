@@ -23,7 +23,7 @@ from ntmp_cli.artifacts import (
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
-from ntmp_cli.artifacts.runs import open_run, train_config
+from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
@@ -32,7 +32,7 @@ from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
-from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.errors import ArtifactError
 from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
 from ntmp_cli.evaluation.temperature import (
     FEWEST_TUPLES,
@@ -108,10 +108,7 @@ def audit(
 
 def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
     run = open_run(path)
-    if tuples.sha256 not in {entry["sha256"] for entry in run.manifest.inputs if entry["kind"] == "tuples"}:
-        raise UsageError(
-            f"{path}: was not trained on {tuples.path}", hint="Pass the tuples that the run was trained on."
-        )
+    require_trained_on(run, tuples)
     return run
 
 

@@ -140,12 +140,12 @@ def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
     return shrunk
 
 
-def folds(data: TableData, rng: np.random.Generator) -> list[Split]:
+def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> list[Split]:
     """Every tuple judged once; blocks stay whole."""
     tuples = len(data.observed)
     blocks = np.arange(tuples) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
-    number = int(blocks.max()) + 1
-    fold = rng.permutation(np.arange(number) % FOLDS)[blocks]
+    units = int(blocks.max()) + 1
+    fold = rng.permutation(np.arange(units) % number)[blocks]
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
 
 

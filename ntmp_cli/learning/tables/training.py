@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from ntmp_cli.learning.pool_prior import prior_of_pool
 from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
+from ntmp_cli.learning.tables.ensemble import folds as split_into_folds
+from ntmp_cli.learning.tables.scorer import TableScorer
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData, TupleSource
@@ -79,6 +82,14 @@ def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuple
     return _scored(config, data, fitted)
 
 
+def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterator[tuple[TableScorer, TableData]]:
+    """Classifiers like the configured one, each fitted without a fold of all tuples, and that fold."""
+    data, _ = _table_data(config, source, source.heldout())
+    rng = stream(config.seed, "fold-scorers")
+    for split in split_into_folds(data, rng, folds):
+        yield fit_table(data.some(split.training), config.model, rng).scorer, data.some(split.judged)
+
+
 def _table_data(
     config: TrainConfig, source: TupleSource, heldout: HeldoutData | None
 ) -> tuple[TableData, list[Split] | None]:
@@ -91,9 +102,7 @@ def _table_data(
     x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
-    data = TableData(
-        _rows(x), CountObservations(sizes, counts, law), unlabeled, config.prior_or_none, source.blocks()
-    )
+    data = TableData(_rows(x), CountObservations(sizes, counts, law), unlabeled, config.prior_or_none, source.blocks())
     if heldout is None or not source.shares_instances:
         return data, None
     training = len(sizes) - len(heldout.sizes)

@@ -107,7 +107,7 @@ class LightGBMTrees:
                 hint="Install the system's libgomp (on Debian: apt install libgomp1), or train again on this machine.",
             ) from None
         try:
-            return cls(lightgbm.Booster(params={"verbose": -1}, model_str=content.decode()))
+            return cls(lightgbm.Booster(model_str=content.decode()))
         except (lightgbm.basic.LightGBMError, UnicodeDecodeError):
             raise ArtifactError("not trees that LightGBM reads") from None
 

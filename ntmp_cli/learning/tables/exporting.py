@@ -1,0 +1,143 @@
+"""A classifier of table rows as an ONNX graph: raw rows in, score and probability out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.tables.scorer import TableScorer
+from ntmp_cli.learning.tables.trees import NodeArrays
+
+INPUT, OUTPUTS = "rows", ("score", "probability")
+OPSETS = {"": 17, "ai.onnx.ml": 3}
+IR_VERSION = 8
+
+
+class RawColumns(NamedTuple):
+    """Numbers of a table to features: standardised, a missing one as the mean, an indicator where there is one."""
+
+    means: Sequence[float]
+    scales: Sequence[float]
+    indicators: Sequence[bool]
+
+    @property
+    def order(self) -> list[int]:
+        """Places of the features among all values followed by all indicators."""
+        order: list[int] = []
+        for column, indicator in enumerate(self.indicators):
+            order += [column, len(self.means) + column] if indicator else [column]
+        return order
+
+
+@dataclass
+class _Graph:
+    """Nodes and constants of a graph that is being written."""
+
+    helper: Any
+    nodes: list[Any]
+    constants: list[Any]
+
+    def constant(self, name: str, values: NDArray[Any]) -> str:
+        from onnx import numpy_helper
+
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def add(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(self.helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
+
+
+def table_onnx(scorer: TableScorer, columns: RawColumns | None, temperature: float) -> bytes:
+    """The graph of a scorer, from raw columns where they are numbers, else from features."""
+    try:
+        from onnx import TensorProto, checker, helper
+    except ImportError:
+        raise UsageError("the format onnx needs the package onnx", hint="pip install 'ntmp[export]'") from None
+    graph = _Graph(helper, [], [])
+    features = INPUT if columns is None else _features(graph, columns, TensorProto)
+    wide = graph.add("Cast", [features], "features_double", to=TensorProto.DOUBLE)
+    weight = graph.constant("weight", scorer.weight.astype(np.float64)[:, None])
+    linear = graph.add("MatMul", [wide, weight], "linear")
+    total = graph.add("Add", [linear, graph.constant("bias", np.array([[scorer.bias]]))], "sum_0")
+    for number, part in enumerate(scorer.ensembles, start=1):
+        single = f"trees_{number}"
+        graph.add(
+            "TreeEnsembleRegressor",
+            [features],
+            single,
+            domain="ai.onnx.ml",
+            **_tree_attributes(part.trees.nodes(part.stages), part.weight),
+        )
+        added = graph.add("Cast", [single], f"{single}_double", to=TensorProto.DOUBLE)
+        total = graph.add("Add", [total, added], f"sum_{number}")
+    flat = graph.add("Squeeze", [total, graph.constant("axis", np.array([1], dtype=np.int64))], "flat")
+    divisor = graph.constant("temperature", np.array(temperature))
+    graph.add("Cast", [flat], OUTPUTS[0], to=TensorProto.FLOAT)
+    calibrated = graph.add("Sigmoid", [graph.add("Div", [flat, divisor], "scaled")], "calibrated")
+    graph.add("Cast", [calibrated], OUTPUTS[1], to=TensorProto.FLOAT)
+    width = len(scorer.weight) if columns is None else len(columns.means)
+    kind = TensorProto.FLOAT if columns is None else TensorProto.DOUBLE
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "ntmp",
+            [helper.make_tensor_value_info(INPUT, kind, ["rows_given", width])],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows_given"]) for name in OUTPUTS],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in OPSETS.items()],
+        ir_version=IR_VERSION,
+    )
+    checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _features(graph: _Graph, columns: RawColumns, proto: Any) -> str:
+    means, scales = (np.array(values, dtype=np.float64) for values in (columns.means, columns.scales))
+    centred = graph.add("Sub", [INPUT, graph.constant("means", means)], "centred")
+    standardised = graph.add("Div", [centred, graph.constant("scales", scales)], "standardised")
+    missing = graph.add("IsNaN", [INPUT], "missing")
+    filled = graph.add("Where", [missing, graph.constant("zero", np.array(0.0)), standardised], "filled")
+    indicators = graph.add("Cast", [missing], "indicators", to=proto.DOUBLE)
+    both = graph.add("Concat", [filled, indicators], "both", axis=1)
+    order = graph.constant("order", np.array(columns.order, dtype=np.int64))
+    chosen = graph.add("Gather", [both, order], "chosen", axis=1)
+    return graph.add("Cast", [chosen], "features", to=proto.FLOAT)
+
+
+def _tree_attributes(trees: Sequence[NodeArrays], weight: float) -> dict[str, Any]:
+    """Splits compare floats: a threshold rounded down to a float splits float features as the double one does."""
+    attributes: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            *("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_values", "nodes_modes"),
+            *("nodes_truenodeids", "nodes_falsenodeids", "target_treeids", "target_nodeids"),
+            *("target_ids", "target_weights"),
+        )
+    }
+    for number, tree in enumerate(trees):
+        nodes, leaf = np.arange(len(tree.feature)), tree.feature < 0
+        attributes["nodes_treeids"] += [number] * len(nodes)
+        attributes["nodes_nodeids"] += nodes.tolist()
+        attributes["nodes_featureids"] += np.maximum(tree.feature, 0).tolist()
+        attributes["nodes_values"] += _rounded_down(tree.threshold).tolist()
+        attributes["nodes_modes"] += np.where(leaf, "LEAF", "BRANCH_LEQ").tolist()
+        attributes["nodes_truenodeids"] += np.maximum(tree.left, 0).tolist()
+        attributes["nodes_falsenodeids"] += np.maximum(tree.right, 0).tolist()
+        attributes["target_treeids"] += [number] * int(leaf.sum())
+        attributes["target_nodeids"] += nodes[leaf].tolist()
+        attributes["target_ids"] += [0] * int(leaf.sum())
+        attributes["target_weights"] += (weight * tree.value[leaf]).tolist()
+    return {**attributes, "n_targets": 1, "aggregate_function": "SUM", "post_transform": "NONE"}
+
+
+def _rounded_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    single = values.astype(np.float32)
+    return np.where(single.astype(np.float64) > values, np.nextafter(single, np.float32(-np.inf)), single)
