@@ -40,7 +40,7 @@ class FittedEstimator:
     scores: Floats
     nll: float
     learners: Sequence[dict[str, Any]]
-    spread: float = 0.0
+    spread: float | None = None
 
 
 def fit_estimator(
@@ -120,7 +120,10 @@ def _weighted_fit(estimator: Any, data: TableData, q: Floats) -> Any:
     name = "sample_weight"
     if (steps := getattr(estimator, "steps", None)) is not None:
         name = f"{steps[-1][0]}__sample_weight"
-    return clone(estimator).fit(x, labels[used], **{name: weights[used]})
+    try:
+        return clone(estimator).fit(x, labels[used], **{name: weights[used]})
+    except (ValueError, TypeError) as error:  # what scikit-learn says of wrong parameters, and of data
+        raise UsageError(f"{type(estimator).__name__} cannot be fitted: {error}") from error
 
 
 def _last_step(estimator: Any) -> Any:
