@@ -106,7 +106,12 @@ class ImportTuplesConfig(Settings):
     label_column: str = Field("label", description="Column of true labels in the test file; never a feature.")
     id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
     image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
-    categorical: tuple[str, ...] = Field((), description="Column that holds categories; repeat for several.")
+    categorical: tuple[str, ...] = Field(
+        (), description="Column that holds categories though its values are numbers; repeat for several."
+    )
+    numeric: tuple[str, ...] = Field(
+        (), description="Column that holds numbers, so that texts in it are mistakes; repeat for several."
+    )
     ignore: tuple[str, ...] = Field((), description="Column that is no feature; repeat for several.")
     max_categories: int = Field(
         50, ge=1, description="A column with more categories is hashed instead of having a feature for each."
@@ -120,6 +125,13 @@ class ImportTuplesConfig(Settings):
         0.1, ge=0, lt=1, description="Share of tuples and of unlabeled rows set aside for label-free model selection."
     )
     seed: int = Field(0, ge=0, description="Seed of the choice of what is set aside.")
+
+    @model_validator(mode="after")
+    def _one_kind_per_column(self) -> ImportTuplesConfig:
+        for option, other in (("numeric", "categorical"), ("ignore", "categorical"), ("ignore", "numeric")):
+            if twice := sorted({*getattr(self, option)} & {*getattr(self, other)}):
+                raise ValueError(f"{option}: '{twice[0]}' is named as {other} too")
+        return self
 
 
 class PredictConfig(Settings):

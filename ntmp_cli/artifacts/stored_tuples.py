@@ -67,14 +67,14 @@ class StoredTuples:
     @cached_property
     def _heldout(self) -> HeldoutData | None:
         tuples, unlabeled = (names(self.artifact, "heldout") for names in (tuple_shard_names, unlabeled_shard_names))
-        if not (tuples and unlabeled):
+        if not tuples:
             return None
         blocks = [read_tuple_shard(self.artifact, name) for name in tuples]
         return HeldoutData(
             np.concatenate([block.instances for block in blocks]),
             np.concatenate([np.diff(block.offsets) for block in blocks]),
             np.concatenate([block.counts for block in blocks]),
-            np.concatenate([read_instances(self.artifact, name) for name in unlabeled]),
+            np.concatenate([self._no_instances, *(read_instances(self.artifact, name) for name in unlabeled)]),
         )
 
     @property
@@ -91,5 +91,9 @@ class StoredTuples:
     @cached_property
     def _test_instances(self) -> NDArray[np.generic]:
         if not self.artifact.has(TEST_INSTANCES):
-            return np.empty((0, *self.instance.shape), self.instance.dtype)
+            return self._no_instances
         return read_instances(self.artifact, TEST_INSTANCES)
+
+    @property
+    def _no_instances(self) -> NDArray[np.generic]:
+        return np.empty((0, *self.instance.shape), self.instance.dtype)

@@ -36,6 +36,7 @@ from ntmp_cli.artifacts.summary_fields import (
     InstanceSummary,
     Name,
     OpenShare,
+    PoolSizes,
     Positive,
     Record,
     Sha256,
@@ -77,7 +78,7 @@ class Reuse(Record):
 
 
 class TuplesSummary(Summary):
-    """Counted tuples, the unlabeled pool and test instances. What only a simulation knows is None or empty."""
+    """Counted tuples, the unlabeled pool, if any, and test instances. What only a simulation knows is None or empty."""
 
     kind: ClassVar[str] = "tuples"
 
@@ -86,7 +87,7 @@ class TuplesSummary(Summary):
     instance: InstanceSummary
     tuples: Sizes
     instances: Sizes
-    unlabeled: Sizes
+    unlabeled: PoolSizes
     test: Count
     test_labels: bool
     strata: Strata

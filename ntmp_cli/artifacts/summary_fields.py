@@ -115,6 +115,10 @@ class Sizes(BySplit[Positive]):
     """Numbers of tuples or instances."""
 
 
+class PoolSizes(BySplit[Count]):
+    """Numbers of unlabeled instances; 0 where there is no pool."""
+
+
 class Strata(BySplit[tuple[StratumRow, ...]]):
     """Rows in order of n and m."""
 
@@ -123,7 +127,7 @@ class TaskSummary(Record):
     """What a training knew before it began: strata (n, m, tuples) and the size of the unlabeled pool."""
 
     strata: Annotated[tuple[tuple[Positive, Count, Positive], ...], Field(min_length=1)]
-    unlabeled: Positive
+    unlabeled: Count
 
     def as_task(self) -> Task:
         """As training knows it."""

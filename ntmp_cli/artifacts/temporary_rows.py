@@ -39,6 +39,12 @@ class TemporaryRows:
             self._file.write(np.ascontiguousarray(rows).data)
             self.rows += len(rows)
 
+    def clear(self) -> None:
+        """Forget all rows, before any was gathered."""
+        self._file.seek(0)
+        self._file.truncate()
+        self.rows = 0
+
     def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """A copy of the rows of these numbers, in this order."""
         if not len(numbers):

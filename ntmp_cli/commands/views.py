@@ -15,7 +15,7 @@ from ntmp_cli.commands.view_text import new_table, print_line, print_pairs, prin
 if TYPE_CHECKING:
     from ntmp_cli.artifacts.manifest import Manifest
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary, TuplesSummary
-    from ntmp_cli.artifacts.summary_fields import Sizes, StratumRow
+    from ntmp_cli.artifacts.summary_fields import BySplit, StratumRow
     from ntmp_cli.stages.import_tuples import Understood
 
 MOST_ROWS = 40
@@ -31,7 +31,9 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
         uses = f"{summary.reuse.positive:.2f} (positive), {summary.reuse.negative:.2f} (negative)"
         instances += f", mean uses of a pool member {uses}"
     prior, gap = PRIOR_UNKNOWN, "unknown without π"
-    if summary.prior is not None:
+    if not summary.unlabeled.train:
+        prior = "there is no pool"
+    elif summary.prior is not None:
         prior = f"{summary.prior:.4f}, |π − ᾱ| = {abs(summary.prior - summary.mean_rate):.4f}"
         gap = f"{summary.effective_gap:.4f}"
     print_pairs(
@@ -103,7 +105,7 @@ def _features(console: Console, features: Sequence[tuple[str, str, int]]) -> Non
         console.print(f"… and {len(features) - MOST_ROWS} more features")
 
 
-def _by_split(sizes: Sizes) -> str:
+def _by_split(sizes: BySplit[int]) -> str:
     heldout = "" if sizes.heldout is None else f" (+ {sizes.heldout:,} held out)"
     return f"{sizes.train:,}{heldout}"
 

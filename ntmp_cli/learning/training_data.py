@@ -43,6 +43,8 @@ def training_shares(
     tuple_shards, unlabeled_shards = source.tuple_shards(), source.unlabeled_shards()
     tuples, unlabeled = (sum(rows for _, rows in shards) for shards in (tuple_shards, unlabeled_shards))
     for what, rows in (("tuples", tuples), ("unlabeled instances", unlabeled)):
+        if not rows:
+            raise UsageError(f"{source.name}: there are no {what}, and a network needs some")
         if rows < shares:
             raise UsageError(f"{source.name}: fewer {what} than the {shares} ranks or folds to divide them among")
     inside, outside = batching.targets or (None, None)

@@ -44,7 +44,7 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
             if moved is None
             else f"largest gap {moved['statistic']:.4f}, p = {moved['p']:.3g}, "
             f"as a mixture of prior {moved['prior_of_mixture']:.4f}; of {moved['of']}",
-            "expected accuracy": "unknown, nothing was held out"
+            "expected accuracy": "unknown, no unlabeled instances were held out"
             if accuracy is None
             else f"{accuracy['value']:.2%}, interval {accuracy['ci'][0]:.2%} to {accuracy['ci'][1]:.2%}, "
             f"if probabilities are calibrated ({accuracy['calibration']})",

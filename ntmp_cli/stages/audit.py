@@ -135,6 +135,11 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         "gap": None,
         "advice": [],
     }
+    if not summary.unlabeled.train:
+        facts["advice"] = [
+            "There is no unlabeled pool: the classifier learns from the counts alone, and drift cannot be tested."
+        ]
+        return facts
     if prior is None:
         facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
         return facts
@@ -293,7 +298,7 @@ def _rows(
     rows: dict[str, NDArray[Any]] = {"split": splits, "tuple": numbers}
     if tuples.has(TUPLE_IDS):
         ids = tuples.read_json(TUPLE_IDS)
-        rows["id"] = np.array([*ids["train"], *ids["heldout"][: len(sizes) - trained]])
+        rows["id"] = np.array([*ids["train"], *ids.get("heldout", ())[: len(sizes) - trained]])
     return {
         **rows,
         "n": sizes,

@@ -99,6 +99,11 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     if given := [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]:
         raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} already has its sizes")
     summary = tuples.summary
+    if not summary.unlabeled.train:
+        raise UsageError(
+            f"{tuples.path}: there is no unlabeled pool, and a design is of tuples and a pool",
+            hint="Import with --unlabeled FILE, or describe the pool: --tuple 3:1 --prior 0.3 --unlabeled-size 30000.",
+        )
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
     prior = summary.prior if config.prior is None else config.prior
     if prior is None:

@@ -23,7 +23,7 @@ from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
-from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.cross_fitting import CrossFit, score_model, scores_without_prior
 from ntmp_cli.learning.devices import choose_device
 from ntmp_cli.plugins import plugin_settings
@@ -44,6 +44,11 @@ def estimate_prior(
     """Estimate the class prior of a tuples directory's unlabeled pool and publish a prior directory."""
     priors.get(config.estimator)
     tuples = open_artifact(tuples_path, "tuples")
+    if not tuples.summary.unlabeled.train:
+        raise UsageError(
+            f"{tuples_path}: there is no unlabeled pool whose prior could be estimated",
+            hint="Import the tuples with unlabeled rows, `ntmp import-tuples … --unlabeled FILE`.",
+        )
     settings = config.model_dump(mode="json")
     files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
     # All estimators are reported, whichever is used.

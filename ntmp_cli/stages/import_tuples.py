@@ -20,7 +20,7 @@ from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.user.grouping import Grouped, hold_out
@@ -28,8 +28,9 @@ from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.reading import CellSink, ImportedRows, ImportSources, Survey, read_rows
-from ntmp_cli.data.user.table_files import BLOCK_BYTES
+from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
+from ntmp_cli.data.user.rows import FeatureColumns
+from ntmp_cli.data.user.table_files import BLOCK_BYTES, LateTextError
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def import_tuples(
     if kept := existing_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
-        imported = _read(config, opened, problems, temporary.append)
+        imported = _read(config, opened, problems, temporary)
         splits = _split(imported, config)
         mapping = _fit(config, opened, imported, splits, temporary)
         _write(staging, imported, splits, mapping, temporary)
@@ -91,7 +92,7 @@ class Understood(Record):
 
     tuples: Sizes
     instances: Sizes
-    unlabeled: Sizes
+    unlabeled: PoolSizes
     test: int
     test_labels: bool
     strata: Strata
@@ -103,18 +104,18 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     """What an import would understand of these files, after reading all of them and writing nothing."""
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    imported = _read(config, opened, problems, lambda cells: None)
+    imported = _read(config, opened, problems)
     splits = _split(imported, config)
     return Understood(
         **_sizes(imported, splits),
-        features=_raw_features(config, opened, imported.survey),
+        features=_raw_features(opened, imported.survey),
         first_rows=tuple({k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()),
     )
 
 
 def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
-    how = ImportOptions(_roles(config), config.categorical, config.ignore, config.resize, block_bytes)
-    return open_inputs(inputs, how, problems)
+    features = FeatureColumns(config.categorical, config.numeric, config.ignore, most_categories=config.max_categories)
+    return open_inputs(inputs, ImportOptions(_roles(config), features, config.resize, block_bytes), problems)
 
 
 def _roles(config: ImportTuplesConfig) -> Roles:
@@ -155,22 +156,34 @@ def _hash_of(folder: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _read(config: ImportTuplesConfig, opened: ImportSources, problems: Problems, sink: CellSink) -> ImportedRows:
-    survey = Survey(frozenset(config.categorical), config.max_categories)
-    return read_rows(opened, config.positive, survey, sink, problems)
+def _read(
+    config: ImportTuplesConfig, opened: ImportSources, problems: Problems, temporary: TemporaryRows | None = None
+) -> ImportedRows:
+    """Read all rows; again from the beginning where a column of numbers turns out to hold categories."""
+
+    def sink(cells: NDArray[Any]) -> None:
+        if temporary is not None:
+            temporary.append(cells)
+
+    while True:
+        try:
+            return read_rows(opened, config.positive, Survey(config.max_categories), sink, problems.copy())
+        except LateTextError:
+            if temporary is not None:
+                temporary.clear()
 
 
 def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
-    """Hold out a random share of tuples and of U; nothing if either would be empty, because both are needed."""
+    """Hold out a random share of tuples and of U, if any; nothing if a set would be empty, because all are needed."""
     share = config.heldout_share
     train, held = hold_out(len(imported.tuples), share, stream(config.seed, "heldout-tuples"))
     inside, outside = hold_out(len(imported.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
-    if not (len(train) and len(held) and len(inside) and len(outside)):
+    pool = {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]}
+    if not len(imported.unlabeled):
+        pool = {"train": imported.unlabeled}
+    if not (len(train) and len(held)) or (len(imported.unlabeled) and not (len(inside) and len(outside))):
         return _Splits({"train": imported.tuples}, {"train": imported.unlabeled})
-    return _Splits(
-        {"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)},
-        {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]},
-    )
+    return _Splits({"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)}, pool)
 
 
 def _fit(
@@ -184,7 +197,7 @@ def _fit(
     rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
     blocks = (temporary.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
     features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
-    return FeatureMapping(roles=_roles(config), features=features)
+    return FeatureMapping(roles=_roles(config), ignored=config.ignore, features=features)
 
 
 def _write(
@@ -250,7 +263,7 @@ def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     return {
         "tuples": Sizes.of({split: len(tuples) for split, tuples in splits.tuples.items()}),
         "instances": Sizes.of({split: len(tuples.rows) for split, tuples in splits.tuples.items()}),
-        "unlabeled": Sizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
+        "unlabeled": PoolSizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
         "test": len(imported.test),
         "test_labels": imported.labels is not None,
         "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in splits.tuples.items()}),
@@ -285,7 +298,7 @@ def _summary(
         positive_classes=(),
         features=_mapped_features(mapping, imported.survey.missing),
         notes=(),
-        warnings=tuple(_warnings(strata)),
+        warnings=tuple(_warnings(strata, has_pool=bool(sizes["unlabeled"].train))),
     )
 
 
@@ -301,7 +314,7 @@ def _spec(strata: Sequence[StratumRow]) -> str:
     return f"{span([row.n for row in strata])}:{span([row.m for row in strata])}"
 
 
-def _warnings(strata: Sequence[StratumRow]) -> list[str]:
+def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
     warnings = []
     rates = {row.rate for row in strata}
     if rates <= {0.0, 1.0}:
@@ -311,6 +324,8 @@ def _warnings(strata: Sequence[StratumRow]) -> list[str]:
     elif len(rates) == 1 and strata[0].m * 2 == strata[0].n:
         warnings.append(
             "every tuple is half positive: only a prior of the unlabeled rows other than 1/2 tells the classes apart"
+            if has_pool
+            else "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
         )
     return warnings
 
@@ -331,15 +346,15 @@ def _image_kind(images: ImageFeatures) -> str:
     return f"{'×'.join(map(str, images.shape))} {images.dtype}"
 
 
-def _raw_features(config: ImportTuplesConfig, opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
+def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
         return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)
     features = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None
-        if name in config.categorical:
-            texts = survey.texts.get(name, {})
+        if name in survey.texts:
+            texts = survey.texts[name]
             kind, categories = ("hashed", None) if texts is None else ("one-hot", tuple(sorted(texts.values())))
         missing = 0 if survey.missing is None else int(survey.missing[j])
         features.append(RawFeature(name=name, kind=kind, missing=missing, categories=categories))

@@ -16,7 +16,7 @@ from ntmp_cli.artifacts.layout import TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, Sizes, Strata, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
 from ntmp_cli.data.pools import PoolSplit, choose_unlabeled, split_pool
@@ -217,7 +217,7 @@ def _summary(
         ),
         tuples=Sizes.of({split: sampler.size for split, sampler in sample.samplers.items()}),
         instances=Sizes.of({split: sum(s.instances for s in rows) for split, rows in table.items()}),
-        unlabeled=Sizes.of({split: len(indices) for split, indices in sample.unlabeled.items()}),
+        unlabeled=PoolSizes.of({split: len(indices) for split, indices in sample.unlabeled.items()}),
         test=len(data.x_test),
         test_labels=True,
         strata=Strata.of(table),

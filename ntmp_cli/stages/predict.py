@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
 from ntmp_cli.data.user.inputs import open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
-from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.rows import Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
+from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes, whole_numbers
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import usable_temperature
@@ -79,6 +80,7 @@ def predict_rows(
             positives += int(np.asarray(block.column("label")).sum())
         if total == 0:
             raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
+    _warn_of_unknown(rows, scorer.unseen)
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     log.info("probabilities are %s: T = %.3g", how, fit.value)
@@ -95,12 +97,25 @@ def predict_rows(
     }
 
 
+def _warn_of_unknown(rows: RowSource, unseen: Counter[str]) -> None:
+    """What the rows have and the training had not: one line of each."""
+    if unseen:
+        columns = ", ".join(f"{name} ({number:,})" for name, number in unseen.items())
+        log.warning("%s: categories that the training did not see count as none: %s", rows.where, columns)
+    if isinstance(rows, TableRows) and rows.unused:
+        shown = ", ".join(rows.unused[:MOST_SHOWN]) + (", …" if len(rows.unused) > MOST_SHOWN else "")
+        number = len(rows.unused)
+        log.warning("%s: %d column%s that the training did not have: %s", rows.where, number, "s"[: number > 1], shown)
+
+
 class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
         self._mapping = mapping
         self._score = load_score(run, device)
+        self.unseen: Counter[str] = Counter()
+        """Rows with a category that the training did not see, by column."""
         self._channels = run.summary.instance.shape[0]
         trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
@@ -110,6 +125,7 @@ class _Scoring:
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """As the classifier gives them: log-odds at the prior of the run, but for the temperature."""
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
+            self.unseen.update(self._mapping.features.unseen(rows.cells))
             instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
         elif rows.cells.ndim == 2:
             instances = rows.cells.astype(np.float32)

@@ -131,6 +131,11 @@ def _train_network(
     from ntmp_cli.learning.trainer import Training
 
     options, store = how
+    if not tuples.summary.unlabeled.train:
+        raise UsageError(
+            f"{tuples.path}: there is no unlabeled pool, and this training needs one",
+            hint="Import with --unlabeled FILE; on tables, --method count with --model auto needs no pool.",
+        )
     if config.prior is not None:
         # Refuses what the method cannot learn before anything is computed.
         methods.get(config.method)(config, StoredTuples(tuples).task)

@@ -138,7 +138,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("run", setting(task=None), "task: "),
     # Ranges of a tuples directory.
     ("tuples", setting(dataset=""), "dataset: string should have at least 1 character"),
-    ("tuples", setting(unlabeled__train=-5), "unlabeled.train: input should be greater than or equal to 1 (got -5)"),
+    ("tuples", setting(unlabeled__train=-5), "unlabeled.train: input should be greater than or equal to 0 (got -5)"),
     ("tuples", setting(test=-1), "test: input should be greater than or equal to 0 (got -1)"),
     ("tuples", setting(count_noise=9), "count_noise: input should be less than or equal to 1 (got 9)"),
     ("tuples", setting(prior=1.5), "prior: input should be less than or equal to 1 (got 1.5)"),
@@ -188,7 +188,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("features", unlisting("encoder.safetensors"), "encoder: the file encoder.safetensors is not listed"),
     ("features", listing("oracle/test-labels.h5"), "test_labels: False, but oracle/test-labels.h5 is listed"),
     # Runs.
-    ("run", setting(task__unlabeled=-5), "task.unlabeled: input should be greater than or equal to 1 (got -5)"),
+    ("run", setting(task__unlabeled=-5), "task.unlabeled: input should be greater than or equal to 0 (got -5)"),
     ("run", setting(task__strata=[[3, 4, 40]]), "task.strata.0: 4 positives in a tuple of 3"),
     ("run", setting(task__strata=[]), "task.strata: tuple should have at least 1 item"),
     ("run", setting(m=2), "n, m: (3, 2), but the strata say (3, 1)"),

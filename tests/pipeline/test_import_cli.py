@@ -202,9 +202,11 @@ def test_training_does_not_standardise_what_is_standardised(csv, tmp_path, ntmp_
     kind = pa.array(["rare" if i == 0 else "common" for i in range(250)])
     pq.write_table(tables["tuples"].append_column("kind", kind), tmp_path / "t.parquet")
     pq.write_table(tables["unlabeled"].append_column("kind", pa.array(["common"] * 200)), tmp_path / "u.parquet")
-    words = ("--unlabeled", tmp_path / "u.parquet", "--categorical", "kind", "--heldout-share", 0)
+    words = ("--unlabeled", tmp_path / "u.parquet", "--heldout-share", 0)
     ntmp_done("import-tuples", tmp_path / "t.parquet", *words, "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", *TRAINING, "--out", tmp_path / "r")
+    ntmp_done(
+        "train", "--tuples", tmp_path / "t", "--model", "mlp", *TRAINING[:2], "--epochs", 1, "--out", tmp_path / "r"
+    )
     from safetensors.numpy import load_file
 
     state = load_file(tmp_path / "r" / "model.safetensors")
@@ -392,9 +394,9 @@ MISTAKES = {
         "1 problem in the data, nothing was written\n  {t} row 3: id '7' is there already, at {t} row 1\n",
     ),
     "text": (
-        "tuple_id,count,a,b\nx,1,1,\nx,1,2,red\nx,1,2,blue\n",
-        "1 problem in the data, nothing was written\n  {t} row 2, column 'b': text, not numbers: name the column with "
-        "--categorical if it holds categories, or with --ignore\n",
+        "tuple_id,count,a,b\nx,1,1,\nx,1,2,red\nx,1,2,?\nx,1,2,blue\n",
+        "2 problems in the data, nothing was written\n  {t} row 2, column 'b': 'red' is not a number\n"
+        "  {t} row 4, column 'b': 'blue' is not a number\n",
     ),
     "dates": (
         "tuple_id,count,a,b\nx,1,1,2020-01-01\nx,1,2,2020-01-02\n",
@@ -408,7 +410,8 @@ MISTAKES = {
 def test_every_problem_is_listed_with_its_row_and_nothing_is_written(mistake, ntmp, tmp_path):
     content, message = MISTAKES[mistake]
     t, u = table(tmp_path, content), table(tmp_path, GOOD_U, "u.csv")
-    ended = ntmp("import-tuples", t, "--unlabeled", u, "--out", tmp_path / "out")
+    words = ("--numeric", "a", "--numeric", "b", "--out", tmp_path / "out")
+    ended = ntmp("import-tuples", t, "--unlabeled", u, *words)
     assert (ended.code, ended.err) == (3, "error: " + message.format(t=t) + FOOT)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.csv", "u.csv"]
 
@@ -508,7 +511,6 @@ def test_files_that_cannot_be_meant_are_refused(mistake, ntmp, tmp_path):
 
 
 WORDS = {
-    "no unlabeled rows": ([], 3, "{t}: there are no unlabeled rows\nPass them with --unlabeled, or as rows without "),
     "no output": (
         ["--unlabeled", "{u}"],
         2,
@@ -551,8 +553,6 @@ def test_words_that_cannot_be_meant_are_refused(mistake, ntmp, tmp_path):
         **{"x": table(tmp_path, "", "x.txt"), "o": tmp_path / "out"},
     }
     words = [word.format(**places) for word in words]
-    if mistake == "no unlabeled rows":
-        words += ["--out", str(places["o"])]
     ended = ntmp("import-tuples", places["t"], *words)
     assert ended.code == code
     assert ended.err.startswith("error: " + message.format(**places))

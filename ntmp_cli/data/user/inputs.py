@@ -20,7 +20,7 @@ from ntmp_cli.data.user.images import (
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportSources, read_counts
-from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, open_table_rows, require_column
+from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, TableRows, open_table_rows, require_column
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, TableFile, is_table, open_table
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.tuple_source import InstanceFormat
@@ -45,8 +45,7 @@ class ImportOptions:
     """How the files of an import are read."""
 
     roles: Roles
-    categorical: Sequence[str]
-    ignore: Sequence[str]
+    features: FeatureColumns
     resize: int | None
     block_bytes: int = BLOCK_BYTES
 
@@ -104,8 +103,7 @@ def _main_table(
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
         present = _columns_of(table.types, roles, ("tuple", *optional))
         return table_of_images(table, path.parent, roles.image_column, image_format, present)
-    features = FeatureColumns(options.categorical, options.ignore)
-    return open_table_rows(table, roles, features, required=("tuple",), optional=optional)
+    return open_table_rows(table, roles, options.features, required=("tuple",), optional=optional)
 
 
 def _main_arrays(file: ArrayFile, roles: Roles, *, counts_apart: bool) -> tuple[ArrayRows, ArrayRows | None]:
@@ -140,7 +138,9 @@ def _other(
             return table_of_images(table, path.parent, options.roles.image_column, image_format, present)
         if main.columns is None:
             raise _unlike(path, main)
-        features = FeatureColumns(options.categorical, names=main.columns)
+        # The main file may turn out to have categories further down: both then read them as such.
+        categorical = main.categorical if isinstance(main, TableRows) else set()
+        features = FeatureColumns(categorical, names=main.columns)
         return open_table_rows(table, options.roles, features, required=required, optional=("id",))
     if is_array_file(path):
         file = open_arrays(path, options.block_bytes)
@@ -177,7 +177,8 @@ def open_new_rows(
     if is_table(path):
         table = open_table(path, block_bytes)
         if isinstance(features, TableFeatures):
-            columns = FeatureColumns(sorted(features.categorical), names=features.names)
+            known = {*(mapping.ignored if mapping else ()), *roles.model_dump().values()}
+            columns = FeatureColumns(features.categorical, ignore=known, names=features.names)
             return open_table_rows(table, roles, columns, required=required, optional=optional)
         if path != STDIN and _has_images(table, roles):
             for role in required:

@@ -128,6 +128,15 @@ class TableFeatures(_Stored):
                 out[:, starts[j] + column.value_width] = missing[:, j]
         return out
 
+    def unseen(self, cells: Cells) -> dict[str, int]:
+        """Columns with categories that no training instance had, and in how many rows."""
+        numbers = {}
+        for j, column in enumerate(self.columns):
+            if isinstance(column, OneHot):
+                known = np.array([np.nan, *map(text_code, column.categories)])
+                numbers[column.name] = int((~np.isin(cells[:, j], known) & ~np.isnan(cells[:, j])).sum())
+        return {name: rows for name, rows in numbers.items() if rows}
+
     def _starts(self) -> list[int]:
         widths = [column.value_width + column.indicator for column in self.columns]
         return [0, *np.cumsum(widths).tolist()][:-1]
@@ -148,6 +157,8 @@ class FeatureMapping(_Stored):
 
     version: Literal[1] = 1
     roles: Roles = Roles()
+    ignored: tuple[str, ...] = ()
+    """Columns that were left out on purpose."""
     features: Annotated[TableFeatures | ImageFeatures, Field(discriminator="kind")]
 
 

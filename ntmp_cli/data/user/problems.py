@@ -13,7 +13,14 @@ class Problems:
     def __init__(self) -> None:
         self.total = 0
         self.rows_lost = False  # whether rows could not be read at all, so that tuples cannot be judged
+        self.advice = ""
         self._shown: list[str] = []
+
+    def copy(self) -> Problems:
+        """The problems so far, to be added to by one of several attempts."""
+        again = Problems()
+        again.total, again.rows_lost, again._shown = self.total, self.rows_lost, [*self._shown]
+        return again
 
     def add(self, where: str, what: str) -> None:
         self.total += 1
@@ -27,5 +34,7 @@ class Problems:
         lines = [*self._shown, *([f"and {more:,} more"] if more else [])]
         raise DataError(
             f"{self.total:,} problem{'s'[: self.total > 1]} in the data, nothing was written\n  " + "\n  ".join(lines),
-            hint="Rows are counted from 1, a header not among them. Correct them and try again.",
+            hint=" ".join(
+                ["Rows are counted from 1, a header not among them. Correct them and try again.", self.advice]
+            ).rstrip(),
         )

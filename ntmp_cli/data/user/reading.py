@@ -31,7 +31,6 @@ _KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "posit
 class Survey:
     """Missing values and texts of categories in the raw features of tuples and of U."""
 
-    categorical: frozenset[str]
     max_categories: int
     rows: int = 0
     missing: NDArray[np.int64] | None = None
@@ -119,11 +118,6 @@ def read_rows(
     problems.raise_if_any()
     if len(tuples) == 0:
         raise DataError(f"{sources.main.where}: no row has a tuple id", hint="Rows without a tuple id are unlabeled.")
-    if len(unlabeled) == 0:
-        raise DataError(
-            f"{sources.main.where}: there are no unlabeled rows",
-            hint="Pass them with --unlabeled, or as rows without a tuple id.",
-        )
     return ImportedRows(tuples, unlabeled, test, labels, survey)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.table_files import Kind, TableFile
+from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
 Role = Literal["tuple", "count", "label", "id"]
@@ -57,21 +57,48 @@ class RowSource(Protocol):
 class FeatureColumns:
     """Which columns are features: exactly `names`, or all that have no other role and are not in `ignore`."""
 
-    categorical: Sequence[str] = ()
-    ignore: Sequence[str] = ()
+    categorical: Collection[str] = ()
+    numeric: Collection[str] = ()
+    ignore: Collection[str] = ()
     names: Sequence[str] | None = None
+    most_categories: int = 50
+    """A column of text with more values, most of them numbers, is one of numbers with mistakes."""
 
 
 class TableRows:
-    """Rows of a table whose features are columns."""
+    """Rows of a table whose features are columns.
+
+    Where a table says for itself what its columns hold (`features.names` is None), texts are categories. The first rows
+    decide at first; a text further down makes the column one of categories for whoever shares `categorical`, and the
+    table must be read again: `rows` raises LateTextError.
+    """
 
     def __init__(
-        self, table: TableFile, columns: Sequence[str], categorical: frozenset[str], roles: dict[Role, str]
+        self, table: TableFile, columns: Sequence[str], features: FeatureColumns, roles: dict[Role, str]
     ) -> None:
         self.where = table.where
-        self._table, self._roles, self._categorical = table, roles, categorical
+        self._table, self._roles, self._features = table, roles, features
         self._columns = tuple(columns)
         self._preview: list[dict[str, Any]] = []
+        self.categorical = features.categorical if isinstance(features.categorical, set) else {*features.categorical}
+        others = {*self._columns, *roles.values(), *features.ignore}
+        self.unused = tuple(name for name in table.types if name not in others)
+        """Columns that are neither features nor read otherwise."""
+        self._suspects: list[str] = []
+        if features.names is None:
+            self._decide()
+
+    def _decide(self) -> None:
+        """Which columns of text hold categories."""
+        most = self._features.most_categories
+        for name in self._columns:
+            if name in self._features.numeric or name in self.categorical or self._table.kind_of(name) != "text":
+                continue
+            values = self._table.survey(name, most)
+            if values.has_mistakes(most):
+                self._suspects.append(name)
+            elif values.others or self._table.is_category(name):
+                self.categorical.add(name)
 
     @property
     def role_names(self) -> dict[Role, str]:
@@ -89,13 +116,32 @@ class TableRows:
         if wanted is None:
             return
         start = 0
-        for batch in self._table.batches(wanted, problems):
+        guess = self._guess()
+        before = problems.total
+        for batch in self._reading(wanted, problems, guess):
             if not self._preview:
                 self._preview = batch.slice(0, 5).to_pylist()
             cells, texts = self._cells(batch)
             refuse_infinite(cells, start, self.place, self._columns, problems)
             yield Rows(cells, {role: batch.column(name) for role, name in self._roles.items()}, texts)
             start += batch.num_rows
+        if problems.total > before and guess is not None and guess.mistaken:
+            names = ", ".join(sorted(guess.mistaken))
+            problems.advice = f"If texts in {names} are no mistakes among numbers, pass --categorical COLUMN."
+
+    def _guess(self) -> Guess | None:
+        """The columns whose kind later rows may change; None where the kinds are given."""
+        if self._features.names is not None:
+            return None
+        known = {*self.categorical, *self._features.numeric, *self._suspects}
+        return Guess(set(self._columns) - known, self._features.most_categories, {*self._suspects})
+
+    def _reading(self, wanted: dict[str, Kind], problems: Problems, guess: Guess | None) -> Iterator[Any]:
+        try:
+            yield from self._table.batches(wanted, problems, guess)
+        except LateTextError as late:
+            self.categorical.update(late.names)
+            raise
 
     def first_rows(self) -> list[dict[str, Any]]:
         return self._preview
@@ -110,12 +156,10 @@ class TableRows:
         before = problems.total
         for name in self._columns:
             kind = self._table.kind_of(name)
-            if name in self._categorical:
+            if name in self.categorical:
                 kind = "text"
-            elif kind == "text" and self._table.mostly_numbers(name):
-                kind = "number"
             elif kind == "text":
-                problems.add(f"{self.where} row {self._table.first_text_row(name)}, column '{name}'", NOT_A_NUMBER)
+                kind = "number"
             elif kind is None:
                 what = f"holds {self._table.types[name]}, which is no feature: leave it out with --ignore"
                 problems.add(f"{self.where} row 1, column '{name}'", what)
@@ -130,7 +174,7 @@ class TableRows:
         texts = {}
         for j, name in enumerate(self._columns):
             column = batch.column(name)
-            if name in self._categorical:
+            if name in self.categorical:
                 cells[:, j], texts[name] = category_codes(column)
             else:
                 cells[:, j] = column.to_numpy(zero_copy_only=False)
@@ -152,9 +196,6 @@ def refuse_infinite(
     for row, j in zip(rows.tolist(), which.tolist(), strict=True):
         column = f", column '{columns[j]}'" if columns is not None else ""
         problems.add(place(start + row) + column, f"{cells[row, j]:g} is too large or not a number")
-
-
-NOT_A_NUMBER = "text, not numbers: name the column with --categorical if it holds categories, or with --ignore"
 
 
 def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
@@ -183,10 +224,11 @@ def open_table_rows(
     chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
     columns = features.names
     if columns is None:
-        for option, options in (("--categorical", features.categorical), ("--ignore", features.ignore)):
-            for name in options:
+        options = {"--categorical": features.categorical, "--numeric": features.numeric, "--ignore": features.ignore}
+        for option, named in options.items():
+            for name in named:
                 require_column(table, name, f"what {option} names")
-        taken = {*names.values(), *features.ignore} - set(features.categorical)
+        taken = {*names.values(), *features.ignore} - {*features.categorical, *features.numeric}
         columns = [name for name in present if name not in taken]
         if not columns:
             raise DataError(
@@ -196,7 +238,7 @@ def open_table_rows(
     else:
         for name in columns:
             require_column(table, name, "which is a feature")
-    return TableRows(table, columns, frozenset(features.categorical), chosen)
+    return TableRows(table, columns, features, chosen)
 
 
 def require_column(table: TableFile, name: str, what: str) -> None:

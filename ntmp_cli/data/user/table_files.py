@@ -6,8 +6,9 @@ import io
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -29,7 +30,48 @@ STDIN = Path("-")
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
 
+# Texts that stand for a missing value, in columns of numbers and of text alike.
+MISSING = (
+    *("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "Null", "null"),
+    *("#N/A", "#N/A N/A", "#NA", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+# As a CSV file may write them: numbers and texts are trimmed, but these are compared before that.
+_MISSING_IN_CSV = [space + text for space in ("", " ") for text in MISSING]
+
 _CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
+
+
+class LateTextError(Exception):
+    """Columns that were guessed to hold numbers have texts further down: they hold categories."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+@dataclass
+class ValueSurvey:
+    """What the values of a column are: how many read as `kind`, how many do not, and some of the different ones."""
+
+    kind: Kind
+    fitting: int = 0
+    others: int = 0
+    distinct: set[str] = field(default_factory=set)
+
+    def add(self, column: Any, most_distinct: int) -> None:
+        """Count the values of a column of text."""
+        for entry in pc.value_counts(column.drop_null()).to_pylist():
+            text, times = entry["values"], entry["counts"]
+            if reads_as(text, self.kind):
+                self.fitting += times
+            else:
+                self.others += times
+            if len(self.distinct) <= most_distinct:
+                self.distinct.add(text)
+
+    def has_mistakes(self, most_distinct: int) -> bool:
+        """Whether these look like numbers with mistakes among them: mostly numbers, too many to be categories."""
+        return 0 < self.others <= self.fitting and len(self.distinct) > most_distinct
 
 
 class TableFile(ABC):
@@ -39,8 +81,11 @@ class TableFile(ABC):
     types: dict[str, Any]
 
     @abstractmethod
-    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
-        """Blocks of rows with the wanted columns, in their order; numbers and flags as float64."""
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
+        """Blocks of rows with the wanted columns, in their order; numbers and flags as float64.
+
+        Raises LateTextError where one of the guessed columns does not hold numbers all through the file.
+        """
 
     def kind_of(self, name: str) -> Kind | None:
         """What a column can be read as; None for dates, lists and other types that are no feature."""
@@ -54,18 +99,47 @@ class TableFile(ABC):
             return "number"
         return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
 
+    def is_category(self, name: str) -> bool:
+        """Whether the file itself says that a column holds categories."""
+        return bool(pa.types.is_dictionary(self.types[name]))
+
     @abstractmethod
-    def sample(self, name: str) -> list[str | None]:
-        """The first values of a column, as text."""
+    def sample(self, name: str) -> Any:
+        """The first values of a column, as a column of text."""
 
-    def mostly_numbers(self, name: str) -> bool:
-        """Whether a column of text looks like numbers with mistakes among them, rather than like categories."""
-        return False
+    @abstractmethod
+    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
+        """Blocks of all rows with these columns, as text; rows that are ragged are left out."""
 
-    def first_text_row(self, name: str) -> int:
-        """The first row, from 1, that makes a column text."""
-        texts = enumerate(self.sample(name), start=1)
-        return next((row for row, text in texts if text is not None and not reads_as(text, "number")), 1)
+    def survey(self, name: str, most_distinct: int) -> ValueSurvey:
+        """Whether the first values of a column of text are numbers."""
+        found = ValueSurvey("number")
+        found.add(self.sample(name), most_distinct)
+        return found
+
+    def _raise_late_texts(self, wanted: Mapping[str, Kind], guess: Guess | None) -> None:
+        """Look for texts in the guessed columns all through the file."""
+        if guess is None or not guess.names:
+            return
+        found = {name: ValueSurvey(wanted[name]) for name in guess.names}
+        for batch in self._text_batches(found):
+            for name, values in found.items():
+                values.add(batch.column(name), guess.most_distinct)
+        late = [name for name, values in found.items() if values.others]
+        guess.mistaken.update(name for name in late if found[name].has_mistakes(guess.most_distinct))
+        if categories := [name for name in late if name not in guess.mistaken]:
+            raise LateTextError(categories)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Columns that hold numbers as far as their first rows say."""
+
+    names: Collection[str]
+    most_distinct: int
+    """More different values than these are too many to be categories."""
+    mistaken: set[str] = field(default_factory=set)
+    """Of the columns, those in which mistakes were found among numbers."""
 
 
 def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
@@ -103,7 +177,8 @@ class CsvTable(TableFile):
         header = self._first_lines.partition(b"\n")[0]
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
-            schema = self._from_head(pacsv.ConvertOptions(strings_can_be_null=True)).schema
+            conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
+            schema = self._from_head(conversion).schema
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
         twice = [name for name, times in Counter(schema.names).items() if times > 1]
@@ -120,7 +195,7 @@ class CsvTable(TableFile):
             convert_options=conversion,
         )
 
-    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
         yielded = 0
         try:
             with self._stream() as stream:
@@ -135,19 +210,27 @@ class CsvTable(TableFile):
                     yielded += batch.num_rows
         except pa.ArrowInvalid as error:
             # The first pass is fast because it stops at the first bad row. The second one lists all of them.
+            self._raise_late_texts(wanted, guess)
             before = problems.total
             if self.path != STDIN:
                 yield from self._with_problems(wanted, problems, yielded)
             if problems.total == before:
                 raise self._unreadable(error) from None
 
-    def mostly_numbers(self, name: str) -> bool:
-        texts = [text for text in self.sample(name) if text is not None]
-        return sum(reads_as(text, "number") for text in texts) * 2 >= len(texts)
+    def sample(self, name: str) -> Any:
+        return self._from_head(_conversion({name: pa.string()})).read_all().column(name)
 
-    def sample(self, name: str) -> list[str | None]:
-        column = self._from_head(_conversion({name: pa.string()})).read_all().column(name)
-        return list(column.to_pylist())
+    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
+        with self._stream() as stream:
+            try:
+                yield from pacsv.open_csv(
+                    stream,
+                    read_options=pacsv.ReadOptions(block_size=self._block),
+                    parse_options=self._parsing(lambda row: "skip"),
+                    convert_options=_conversion(dict.fromkeys(names, pa.string())),
+                )
+            except pa.ArrowInvalid as error:
+                raise self._unreadable(error) from None
 
     def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, yielded: int) -> Iterator[Any]:
         """Read everything as text, one row at a time where something is wrong; what is not a number is missing.
@@ -273,18 +356,36 @@ class ParquetTable(TableFile):
         with self._file() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
 
-    def batches(self, wanted: Mapping[str, Kind], problems: Problems) -> Iterator[Any]:
-        rows = max(1, self._block // (8 * max(1, len(wanted))))
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
+        texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
+        start = 0
+        for batch in self._raw_batches(wanted):
+            columns = {name: batch.column(name) for name in wanted}
+            for name in texts:
+                columns[name], wrong = _cleaned(as_text(columns[name]), wanted[name])
+                if wrong:
+                    self._raise_late_texts(wanted, guess)
+                for at, what in wrong:
+                    problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
+            start += batch.num_rows
+            yield _converted(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), wanted)
+
+    def sample(self, name: str) -> Any:
+        first = next(self._text_batches([name]), None)
+        return pa.array([], pa.string()) if first is None else first.column(name)
+
+    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
+        for batch in self._raw_batches(names):
+            yield _converted(batch, dict.fromkeys(names, "text"))
+
+    def _raw_batches(self, names: Collection[str]) -> Iterator[Any]:
+        rows = max(1, self._block // (8 * max(1, len(names))))
         with self._file() as file:
             try:
-                for batch in file.iter_batches(batch_size=rows, columns=list(wanted)):
-                    yield _converted(batch.select(list(wanted)), wanted)
+                for batch in file.iter_batches(batch_size=rows, columns=list(names)):
+                    yield batch.select(list(names))
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
-
-    def sample(self, name: str) -> list[str | None]:
-        first = next(iter(self.batches({name: "text"}, Problems())), None)
-        return [] if first is None else list(first.column(name).to_pylist())
 
     @contextmanager
     def _file(self) -> Iterator[Any]:
@@ -301,7 +402,9 @@ class ParquetTable(TableFile):
 
 
 def _conversion(types: Mapping[str, Any]) -> Any:
-    return pacsv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
+    return pacsv.ConvertOptions(
+        column_types=types, include_columns=list(types), strings_can_be_null=True, null_values=_MISSING_IN_CSV
+    )
 
 
 def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
@@ -318,13 +421,16 @@ def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
 
 
 def as_text(column: Any) -> Any:
-    """A column as text: whole numbers without a point, empty text as missing."""
+    """A column as text: whole numbers without a point, texts trimmed, those that stand for a missing value missing."""
     if pa.types.is_floating(column.type):
         is_whole = pc.all(pc.equal(column, pc.round(column))).as_py()
         column = pc.if_else(pc.is_nan(column), None, column)
         column = pc.cast(column, pa.int64()) if is_whole is not False else column
-    text = pc.cast(column, pa.string())
-    return pc.if_else(pc.equal(text, ""), None, text)
+    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    return pc.if_else(pc.is_in(text, value_set=_MISSING_TEXTS), None, text)
+
+
+_MISSING_TEXTS = pa.array(MISSING)
 
 
 def reads_as(text: str, kind: Kind) -> bool:
