@@ -85,6 +85,9 @@ class StoredTuples:
     def blocks(self) -> Integers | None:
         return None
 
+    def weights(self) -> NDArray[np.float64] | None:
+        return None
+
     def test_instances(self) -> NDArray[np.generic]:
         return self._test_instances
 

@@ -123,7 +123,14 @@ def _table_data(
     x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
-    data = TableData(_rows(x), CountObservations(sizes, counts, law), unlabeled, config.prior_or_none, source.blocks())
+    data = TableData(
+        _rows(x),
+        CountObservations(sizes, counts, law),
+        unlabeled,
+        config.prior_or_none,
+        source.blocks(),
+        source.weights(),
+    )
     if heldout is None or not source.shares_instances:
         return data, None
     training = len(sizes) - len(heldout.sizes)
