@@ -267,7 +267,7 @@ LOADED = "import sys, ntmp_cli.stages.predict; print(*(name for name in sys.modu
 def test_scoring_new_rows_does_not_load_training():
     ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     loaded = set(ended.stdout.split())
-    assert "ntmp_cli.learning.models" in loaded
+    assert "ntmp_cli.learning.tables.scorer" in loaded
     assert not loaded & {"ntmp_cli.learning.loop", "ntmp_cli.learning.trainer", "ntmp_cli.stages.train"}
     assert len(loaded) <= PREDICT_MODULES
 

@@ -168,7 +168,7 @@ class RunSummary(Summary):
     prior: Share
     trained_prior: OpenShare
     prior_source: PriorSource
-    prior_ci: tuple[Share, Share] | None = None
+    prior_ci: tuple[Share, Share] | None
     tuple_rate: Share
     unlabeled_prior: Share | None
     count_noise: Annotated[float, Field(ge=0, lt=1)]
@@ -186,7 +186,7 @@ class RunSummary(Summary):
     batch_size: Positive | None
     loss: float | None
     heldout_risk: float | None
-    spread: Annotated[float, Field(ge=0)] | None = None
+    spread: Annotated[float, Field(ge=0)] | None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSummary:

@@ -1,7 +1,8 @@
 """DataFrames of pandas, Polars and Arrow as features, by the mapping of `import-tuples`.
 
-A frame of numbers without gaps is taken as it is. In any other one texts and categories become columns of zeros and ones, numbers
-are standardised, and what is missing gets an indicator; the mapping is fitted once and applied to every later frame.
+A frame of numbers without gaps is taken as it is. In any other one texts and categories become columns of zeros and
+ones, numbers are standardised, and what is missing gets an indicator; the mapping is fitted once and applied to every
+later frame.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ def as_frame(data: Any) -> Any:
     import narwhals as nw
 
     frame = nw.from_native(data, eager_only=True, pass_through=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    names = frame.columns
+    if len(set(names)) < len(names):
+        raise DataError("two columns of X have the same name", hint="Give every column its own name.")
+    # pandas allows numbers as names.
+    return frame if all(isinstance(name, str) for name in names) else frame.rename({name: str(name) for name in names})
 
 
 def is_plain(frame: Any) -> bool:

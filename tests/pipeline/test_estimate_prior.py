@@ -101,10 +101,30 @@ def test_an_estimate_that_equals_the_given_prior_is_still_told_apart_from_it(gau
     assert (given.path / "model.safetensors").read_bytes() == (estimated.path / "model.safetensors").read_bytes()
 
 
-def test_training_without_a_prior_names_both_ways(ntmp, tuples, tmp_path):
-    ended = ntmp("train", "--tuples", tuples, "--out", tmp_path / "run")
+def test_simulated_tuples_know_their_prior(ntmp_done, tuples, tmp_path):
+    ntmp_done("train", "--tuples", tuples, "--epochs", 1, "--out", tmp_path / "run")
+    summary = open_artifact(tmp_path / "run", "run").summary
+    assert (summary.prior_source, summary.trained_prior, summary.prior_ci) == ("known", 0.5, None)
+
+
+def test_the_unbiased_risk_does_not_estimate_its_prior(ntmp, tuples, tmp_path):
+    ended = ntmp("train", "--tuples", tuples, "--method", "ure", "--prior", "estimate", "--out", tmp_path / "run")
     assert ended.code == 2
     assert "--prior X, or --prior-from DIR" in ended.err
+
+
+@pytest.mark.parametrize("model", ["auto", "mlp"])
+def test_count_estimates_the_prior_in_the_same_training(gaussian, ntmp_done, tmp_path, model):
+    """A network, or a learner for tables: the same data, and the interval covers what the simulation knows."""
+    tuples = gaussian[0]
+    words = ("--prior", "estimate", "--model", model, *(() if model == "auto" else ("--epochs", 6)))
+    shown = ntmp_done("train", "--tuples", tuples, *words, "--out", tmp_path / "run").out
+    summary = open_artifact(tmp_path / "run", "run").summary
+    assert summary.prior_source == "estimated"
+    low, high = summary.prior_ci
+    assert low < summary.unlabeled_prior < high
+    assert summary.prior == summary.unlabeled_prior
+    assert "estimated on the unlabeled pool, interval" in shown
 
 
 def test_train_refuses_a_prior_of_other_tuples(gaussian, ntmp, tuples, tmp_path):

@@ -41,28 +41,31 @@ FORMATS = ["onnx", "torchscript"]
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory, ntmp_done) -> Path:
-    """A run on a table of numbers, one of which is missing now and then."""
+    """Runs on a table of numbers, one of which is missing now and then: a network, and learners for tables."""
     folder = own_data.write_csv(tmp_path_factory.mktemp("own"))
     header, first, *rest = (folder / "tuples.csv").read_text().splitlines()
     first = ",".join([*first.split(",")[:-1], ""])
     (folder / "tuples.csv").write_text("\n".join([header, first, *rest]) + "\n")
     ntmp_done("import-tuples", folder / "tuples.csv", "--unlabeled", folder / "unlabeled.csv", "--out", folder / "t")
-    ntmp_done("train", "--tuples", folder / "t", "--prior", own_data.PRIOR, "--epochs", 2, "--out", folder / "r")
+    training = ("train", "--tuples", folder / "t", "--prior", own_data.PRIOR)
+    ntmp_done(*training, "--model", "mlp", "--epochs", 2, "--out", folder / "mlp")
+    ntmp_done(*training, "--out", folder / "auto")
     rows = own_data.cases().x_test
     rows[3, -1] = np.nan
     lines = [",".join("" if np.isnan(v) else repr(float(v)) for v in row) for row in rows]
     (folder / "new.csv").write_text("\n".join([",".join(own_data.FEATURES), *lines]) + "\n")
     np.save(folder / "rows.npy", rows)
-    ntmp_done("predict", folder / "r", folder / "new.csv", "--out", folder / "p.csv")
+    for name in ("mlp", "auto"):
+        ntmp_done("predict", folder / name, folder / "new.csv", "--out", folder / f"{name}.csv")
     return folder
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_raw_rows_of_a_table_give_the_scores_of_predict(kind, own, tmp_path, ntmp_done):
-    facts = ntmp_done("export", own / "r", "--format", kind, "--out", tmp_path / "e", "--json").json
+@pytest.mark.parametrize(("model", "kind"), [("mlp", "onnx"), ("mlp", "torchscript"), ("auto", "onnx")])
+def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_path, ntmp_done):
+    facts = ntmp_done("export", own / model, "--format", kind, "--out", tmp_path / "e", "--json").json
     assert facts["prior"] == own_data.PRIOR
     rows = np.load(own / "rows.npy")
-    assert greatest_difference(tmp_path / "e", rows, own / "p.csv") < 1e-5
+    assert greatest_difference(tmp_path / "e", rows, own / f"{model}.csv") < 1e-5
     assert len(exported(tmp_path / "e", rows[:1])[0]) == 1
     assert json.loads((tmp_path / "e" / "export.json").read_text())["columns"] == list(own_data.FEATURES)
 
@@ -79,9 +82,18 @@ def test_images_go_in_as_they_are_stored(words, kind, tuples, tmp_path, ntmp_don
     assert greatest_difference(tmp_path / "e", rows, tmp_path / "p.csv") < 1e-5
 
 
+def test_trees_cannot_become_torchscript(own, tmp_path, ntmp):
+    ended = ntmp("export", own / "auto", "--format", "torchscript", "--out", tmp_path / "e")
+    assert (ended.code, ended.err) == (
+        2,
+        f"error: {own / 'auto'}: a classifier of a table cannot become torchscript\nUse --format onnx.\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_the_package_there_is_one_message(own, tmp_path, ntmp, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    ended = ntmp("export", own / "r", "--out", tmp_path / "e")
+    ended = ntmp("export", own / "mlp", "--out", tmp_path / "e")
     assert (ended.code, ended.err) == (
         2,
         "error: the format onnx needs the packages onnx and onnxscript\npip install 'ntmp[export]'\n",

@@ -33,7 +33,7 @@ def work(tmp_path_factory, ntmp_done) -> Path:
     folder = own_data.write_csv(own_data.write_parquet(tmp_path_factory.mktemp("work")))
     files = ("--unlabeled", folder / "unlabeled.csv", "--test", folder / "test.csv")
     ntmp_done("import-tuples", folder / "tuples.csv", *files, "--out", folder / "t")
-    ntmp_done("train", "--tuples", folder / "t", "--prior", own_data.PRIOR, "--epochs", 4, "--out", folder / "run")
+    ntmp_done("train", "--tuples", folder / "t", "--prior", own_data.PRIOR, "--out", folder / "run")
     return folder
 
 
@@ -45,20 +45,23 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
     scores = predicted["score"].to_numpy()
     assert np.allclose(scores, expected, atol=1e-5)
     assert predicted["id"].to_pylist() == list(range(119))
-    assert np.allclose(predicted["probability"].to_numpy(), expit(scores), atol=1e-6)
+    assert facts["calibration"] == "fitted"
+    assert np.allclose(predicted["probability"].to_numpy(), expit(scores / facts["temperature"]), atol=1e-6)
     assert np.array_equal(predicted["label"].to_numpy(), predicted["probability"].to_numpy() >= 0.5)
     assert facts == {
         **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
         **{"rows": 119, "positive": int(predicted["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
-        **{"temperature": 1.0, "calibration": "too few held-out tuples"},
+        **{"temperature": facts["temperature"], "calibration": "fitted"},
     }
 
 
 def test_a_deployment_prior_moves_log_odds(work, tmp_path, ntmp_done):
-    ntmp_done("predict", work / "run", work / "test.csv", "--prior", 0.1, "--out", tmp_path / "p.parquet")
+    words = ("--prior", 0.1, "--out", tmp_path / "p.parquet", "--json")
+    temperature = ntmp_done("predict", work / "run", work / "test.csv", *words).json["temperature"]
     predicted = pq.read_table(tmp_path / "p.parquet")
-    expected = expit(predicted["score"].to_numpy().astype(float) + logit(0.1) - logit(own_data.PRIOR))
+    log_odds = predicted["score"].to_numpy().astype(float) / temperature
+    expected = expit(log_odds + logit(0.1) - logit(own_data.PRIOR))
     assert np.allclose(predicted["probability"].to_numpy(), expected)
 
 
@@ -95,11 +98,12 @@ def test_rows_without_ids_are_numbered(work, tmp_path, ntmp_done):
 
 
 def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
-    ntmp_done("predict", work / "run", work / "tuples.csv", "--with-counts", "--out", tmp_path / "p.csv")
+    words = ("--with-counts", "--out", tmp_path / "p.csv", "--json")
+    temperature = ntmp_done("predict", work / "run", work / "tuples.csv", *words).json["temperature"]
     predicted = pacsv.read_csv(tmp_path / "p.csv")
     assert predicted.column_names == ["tuple_id", "count", "score", "probability", "posterior", "label"]
     owner, count = np.array(predicted["tuple_id"].to_pylist()), predicted["count"].to_numpy()
-    z, posterior = predicted["score"].to_numpy().astype(float), predicted["posterior"].to_numpy()
+    z, posterior = predicted["score"].to_numpy().astype(float) / temperature, predicted["posterior"].to_numpy()
     for t in np.unique(owner):
         rows = np.flatnonzero(owner == t)
         (m,) = set(count[rows])

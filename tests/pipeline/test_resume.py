@@ -121,7 +121,7 @@ def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     tuples, data = tmp_path / "tuples", "gaussians:dim=100,size=4000,test=50"
     options = ("--dataset", data, "--prior", 0.5, "--num-tuples", 900, "--shard-size", 200)
     assert launcher.run("make-tuples", *options, "--out", tuples).code == 0
-    settings = {"prior": 0.5, "model": "linear", "epochs": 2, "batch_size": 500, "memory_mb": 1}
+    settings = {"prior": 0.5, "model": "mlp", "epochs": 2, "batch_size": 500, "memory_mb": 1}
     assert training_shares(StoredTuples(open_artifact(tuples)), TrainConfig(**settings))[0].windows == 2
     options = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
     command = ("train", "--tuples", tuples, *options)

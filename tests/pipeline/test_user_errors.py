@@ -219,7 +219,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     ),
     # train
     "prior not given": (
-        training(),
+        training("--method", "ure", "--prior", "estimate"),
         2,
         "error: configuration: prior: required, but not given (--prior X, or --prior-from DIR",
     ),

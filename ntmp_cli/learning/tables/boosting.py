@@ -89,8 +89,8 @@ def lightgbm_trees(
         "num_threads": 0 if len(x) >= ROWS_FOR_THREADS else 1,
         "verbose": -1,
     }
-    data = lightgbm.Dataset(x, params={"verbose": -1, "min_data_in_bin": 1, "num_threads": 1})
-    booster = lightgbm.Booster(parameters, data)
+    binning = {"verbose": -1, "min_data_in_bin": 1, "feature_pre_filter": False, "num_threads": 1}
+    booster = lightgbm.Booster(parameters, lightgbm.Dataset(x, params=binning))
     for _ in range(stages):
         booster.update(fobj=lambda added, _: derivatives(np.asarray(added, dtype=np.float64)))
     return LightGBMTrees(booster)

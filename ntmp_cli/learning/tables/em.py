@@ -68,13 +68,19 @@ def fit_estimator(
 
 def em(estimator: Any, data: TableData, rounds: int) -> Iterator[Any]:
     """The fitted classifier of every round."""
-    standardised = data.standardisation(data.x)
-    start = start_model(data, standardised, data.standardisation)
-    z = count_fit(standardised, data.objective(), START_PENALTY, start).scores(standardised)
+    z = _first_scores(data)
     for _ in range(rounds):
         fitted = _weighted_fit(estimator, data, count_posterior(z, data.observed))
         yield fitted
         z = log_odds(fitted, data.x)
+
+
+def _first_scores(data: TableData) -> Floats:
+    """Of the linear count likelihood; of its start where the penalty left a constant, at which EM would stay."""
+    x, objective = data.standardisation(data.x), data.objective()
+    start = start_model(data, x, data.standardisation)
+    fitted = count_fit(x, objective, START_PENALTY, start)
+    return max(start.scores(x), fitted.scores(x), key=lambda z: objective.value_and_gradient(z)[0])
 
 
 def require_weighted(estimator: Any) -> None:

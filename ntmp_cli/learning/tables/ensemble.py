@@ -31,6 +31,7 @@ SOFT_PENALTY = 1.0
 STAGES = (25, 50, 100, 150, 200, 300)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
 LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=40, l2=1.0)
+FEWEST_ROWS_FOR_TREES = 100
 # Below this many rows, trees of many leaves are not tried.
 ROWS_FOR_LARGE_TREES = 1200
 SPREADS = (0.0, 0.5, 1.0)
@@ -107,7 +108,7 @@ def fit_table(
     By default tuples are judged fold by fold and the learners are fitted to all of them; given splits judge instead,
     and the fit is to the tuples that some split learns from.
     """
-    families = [family for family in MODELS[model] if not (data.one_rate and family in (SOFT, BOOSTED))]
+    families = _families(data, model)
     cross_fitting = folds(data, rng) if splits is None else splits
     spread = _spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
@@ -127,6 +128,16 @@ def fit_table(
         nll=float(-objective.log_prob(mean_scores).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
     )
+
+
+def _families(data: TableData, model: str) -> list[str]:
+    """What a model stands for, less what these tuples cannot teach."""
+    unusable = {SOFT, BOOSTED} if data.one_rate else set()
+    # A tree needs two leaves' worth of rows in every fold, and something to split.
+    if len(data.x) < FEWEST_ROWS_FOR_TREES or not np.ptp(data.x, axis=0).any():
+        unusable |= {BOOSTED, BOOSTED_LINEAR}
+    usable = [family for family in MODELS[model] if family not in unusable]
+    return usable or [LINEAR]
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
@@ -232,7 +243,7 @@ def _fits(
     objective = data.objective(spread)
     penalties = {s.penalty for s in settings if s.family != SOFT}
     start = start_model(data, x, everything.standardisation) if penalties else constant_model(x.shape[1], data.rate)
-    path = dict(count_path(x, objective, sorted(penalties), start)) if penalties else {}
+    path = dict(count_path(x, objective, sorted(penalties), start, one_rate=data.one_rate)) if penalties else {}
     for setting in settings:
         if setting.family == SOFT:
             yield setting, _Fit(soft_label_fit(x, objective, setting.penalty))

@@ -44,11 +44,14 @@ def count_fit(x: Floats, objective: CountObjective, penalty: float, start: Linea
 
 
 def count_path(
-    x: Floats, objective: CountObjective, penalties: Sequence[float], start: LinearModel
+    x: Floats, objective: CountObjective, penalties: Sequence[float], start: LinearModel, *, one_rate: bool = False
 ) -> Iterator[tuple[float, LinearModel]]:
-    """Fits from the strongest penalty to the weakest, each started at the one before."""
+    """Fits from the strongest penalty to the weakest, each started at the one before.
+
+    The other way round for tuples of one rate: a strong penalty leaves a constant, at which their gradient is zero.
+    """
     model = start
-    for penalty in sorted(penalties, reverse=True):
+    for penalty in sorted(penalties, reverse=not one_rate):
         model = count_fit(x, objective, penalty, model)
         yield penalty, model
 

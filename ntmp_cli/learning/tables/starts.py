@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.counting.recalibration import looks_mirrored
+from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.tables.data import Standardisation, TableData
 from ntmp_cli.learning.tables.linear import LinearModel, constant_model, logistic_fit, soft_label_fit
@@ -15,40 +17,52 @@ CONTRAST_PENALTY = 30.0
 
 
 def start_model(data: TableData, x: Floats, standardise: Standardisation) -> LinearModel:
-    """Soft labels where rates differ; else the pool against the tuples; else the moments within tuples.
+    """Soft labels where rates differ; else the direction and the sign under which the counts are most probable.
 
-    Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. The direction
-    from tuples to pool is that of the positive class where π exceeds the tuples' rate, else its opposite.
+    Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. Directions are
+    that of the pool against the tuples and that of the moments within tuples. Where n = 2m the counts have no sign: the
+    pool has, its mean score moves from that of the tuples as π does from their rate.
     """
     if not data.one_rate:
         return soft_label_fit(x, data.objective(), SOFT_START_PENALTY)
-    if data.unlabeled is not None and len(data.unlabeled) and data.prior is not None:
-        sign = float(np.sign(data.prior - data.rate))
-        if sign:
-            return _contrast(data, x, standardise(data.unlabeled), sign)
-    return _moments(data, x)
+    pool = None if data.unlabeled is None else standardise(data.unlabeled)
+    best, least = constant_model(x.shape[1], data.rate), np.inf
+    for direction in _directions(data, x, pool):
+        z = x @ direction
+        for sign in _signs(data, z, None if pool is None else pool @ direction):
+            line = recalibrate(sign * z, data.observed)
+            if line.nll < least:
+                best, least = LinearModel(sign * line.slope * direction, line.intercept), line.nll
+    return best
 
 
-def _contrast(data: TableData, x: Floats, pool: Floats, sign: float) -> LinearModel:
-    """Logistic regression of the pool against the tuples, scaled to scores of variance 1."""
-    both, is_pool = np.concatenate([x, pool]), np.repeat([0.0, 1.0], [len(x), len(pool)])
-    contrast = logistic_fit(both, is_pool, CONTRAST_PENALTY)
-    size = float(np.std(contrast.scores(both)))
-    return LinearModel(sign * contrast.weight / max(size, 1e-12), constant_model(x.shape[1], data.rate).bias)
+def _directions(data: TableData, x: Floats, pool: Floats | None) -> Iterator[Floats]:
+    """Weights whose scores have variance 1."""
+    candidates = [_moments(data, x)]
+    if pool is not None:
+        is_pool = np.repeat([0.0, 1.0], [len(x), len(pool)])
+        candidates.append(logistic_fit(np.concatenate([x, pool]), is_pool, CONTRAST_PENALTY).weight)
+    for weight in candidates:
+        spread = float(np.std(x @ weight))
+        if np.isfinite(spread) and spread > 0:
+            yield weight / spread
 
 
-def _moments(data: TableData, x: Floats) -> LinearModel:
-    """The closed form's direction, in the orientation in which the counts are more probable."""
-    observed = data.observed
+def _moments(data: TableData, x: Floats) -> Floats:
+    """The direction of the closed form; zeros where the tuples do not identify it."""
     moments = Moments(x.shape[1])
-    moments.add_tuples(x.astype(np.float32), observed.sizes, observed.counts)
+    moments.add_tuples(x.astype(np.float32), data.observed.sizes, data.observed.counts)
     try:
-        direction = fit(moments, data.rate).weight
+        return np.asarray(fit(moments, data.rate).weight, dtype=np.float64)
     except (ZeroDivisionError, ValueError):
-        return constant_model(x.shape[1], data.rate)
-    model = LinearModel(direction, 0.0)
-    size = float(np.std(model.scores(x)))
-    if size == 0:
-        return constant_model(x.shape[1], data.rate)
-    sign = -1.0 if looks_mirrored(model.scores(x), observed) else 1.0
-    return LinearModel(sign * direction / size, constant_model(x.shape[1], data.rate).bias)
+        return np.zeros(x.shape[1])
+
+
+def _signs(data: TableData, z: Floats, pool_scores: Floats | None) -> tuple[float, ...]:
+    """The signs that a direction may have."""
+    if not (data.observed.sizes == 2 * data.observed.counts).all():
+        return (1.0, -1.0)
+    if pool_scores is None or data.prior is None:
+        return (1.0,)
+    agrees = (pool_scores.mean() - z.mean()) * (data.prior - data.rate) >= 0
+    return (1.0,) if agrees else (-1.0,)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.model_choice import is_estimator
@@ -46,6 +46,11 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
         require_orientation(task.symmetric, known)
     elif task.symmetric:
         require_orientation(symmetric=True, prior=0.5)  # neither counts nor a prior tell the classes apart
+    if task.rate in (0, 1):
+        raise NotIdentifiableError(
+            "all tuple instances are of one class, so nothing tells the classes apart",
+            hint="Use tuples with 0 < m < n, or of several rates.",
+        )
     data, splits = _table_data(config, source, heldout)
     fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
     prior = None

@@ -31,7 +31,7 @@ from ntmp_cli.tuple_source import Task
 
 CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=3,separation=3,size=4000,test=2000"
-LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 8, "trace_every": 0}
+NETWORK: dict[str, Any] = {"model": "mlp", "weight_decay": 0.0, "epochs": 8, "trace_every": 0}
 
 
 def learn(folder: Path, specs: tuple[str, ...], prior: float, seed: int = 0, **settings: Any) -> Artifact:
@@ -143,7 +143,7 @@ def test_the_teacher_knows_the_count_of_every_tuple_and_the_log_odds_of_u(tmp_pa
 @pytest.mark.parametrize("warmup", ["discriminant", "none"])
 @pytest.mark.parametrize(("spec", "prior"), [("3:1", 0.8), ("3:2", 0.2), ("2:1", 0.2), ("3:1", 1 / 3)])
 def test_count_ends_on_the_right_side_after_every_warm_up(tmp_path: Path, spec: str, prior: float, warmup: str) -> None:
-    run = learn(tmp_path, (spec,), prior, method="count", warmup=warmup, **LINEAR)
+    run = learn(tmp_path, (spec,), prior, method="count", warmup=warmup, **NETWORK)
     assert auc(run) > 0.95
     history = read_json_lines(run, HISTORY)
     if warmup == "discriminant":
@@ -162,7 +162,7 @@ def test_without_a_warm_up_a_mirrored_network_is_flipped(tmp_path: Path) -> None
     make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, tuples=("3:1",), prior=0.7), tmp_path / "tuples")
     flipped = []
     for seed in range(3):
-        config = TrainConfig(method="count", prior=0.7, warmup="none", seed=seed, **LINEAR)
+        config = TrainConfig(method="count", prior=0.7, warmup="none", seed=seed, **NETWORK)
         run = train(config, tmp_path / "tuples", tmp_path / f"run-{seed}", CPU)
         assert auc(run) > 0.95
         flipped.append(any("flipped" in record for record in read_json_lines(run, HISTORY)))
