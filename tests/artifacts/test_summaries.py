@@ -199,7 +199,11 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("run", setting(trained_prior=1), "trained_prior: input should be less than 1 (got 1)"),
     ("run", setting(prior=0.4), "prior: 0.4 is not the prior that results are reported at"),
     ("estimated run", setting(prior=0.4), "prior: 0.4 is not the prior that results are reported at"),
-    ("run", setting(prior_source="guessed"), "prior_source: input should be 'given', 'known', 'estimated' or 'tuples' (got 'guessed')"),
+    (
+        "run",
+        setting(prior_source="guessed"),
+        "prior_source: input should be 'given', 'known', 'estimated' or 'tuples' (got 'guessed')",
+    ),
     ("run", setting(unlabeled_prior=-0.5), "unlabeled_prior: input should be greater than or equal to 0"),
     ("run", setting(count_noise=9), "count_noise: input should be less than 1 (got 9)"),
     ("run", setting(tuples_content="5de3"), "tuples_content: string should match pattern"),

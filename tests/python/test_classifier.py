@@ -82,7 +82,7 @@ NETWORKS = {"count": {"model": "mlp", "epochs": 10}, "ure": {"epochs": 20, "lr":
 
 @pytest.mark.parametrize(
     "settings",
-    [{"model": "auto"}, {"model": "linear"}, {"model": "trees"}, *({"method": k, **v} for k, v in NETWORKS.items())],
+    [{"model": "auto"}, {"model": "linear"}, *({"method": k, **v} for k, v in NETWORKS.items())],
     ids=str,
 )
 def test_it_learns_single_items_from_counts(settings):

@@ -22,7 +22,7 @@ from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.ensemble import START_PENALTY, Split, folds
+from ntmp_cli.learning.tables.ensemble import PENALTIES, START_PENALTY, Split, folds
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, log_odds
 from ntmp_cli.learning.tables.linear import count_fit
 from ntmp_cli.learning.tables.starts import start_model
@@ -76,11 +76,13 @@ def em(estimator: Any, data: TableData, rounds: int) -> Iterator[Any]:
 
 
 def _first_scores(data: TableData) -> Floats:
-    """Of the linear count likelihood; of its start where the penalty left a constant, at which EM would stay."""
+    """Of the linear count likelihood; for tuples of one rate by a weak penalty.
+
+    A strong one may leave a constant, at which EM would stay, or exchange the classes.
+    """
     x, objective = data.standardisation(data.x), data.objective()
-    start = start_model(data, x, data.standardisation)
-    fitted = count_fit(x, objective, START_PENALTY, start)
-    return max(start.scores(x), fitted.scores(x), key=lambda z: objective.value_and_gradient(z)[0])
+    penalty = min(PENALTIES) if data.one_rate else START_PENALTY
+    return count_fit(x, objective, penalty, start_model(data, x, data.standardisation)).scores(x)
 
 
 def require_weighted(estimator: Any) -> None:
