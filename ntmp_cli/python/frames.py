@@ -28,12 +28,13 @@ def as_frame(data: Any) -> Any:
         return None
     import narwhals as nw
 
-    frame = nw.from_native(data, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(data, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        raise DataError("two columns of X have the same name", hint="Give every column its own name.") from None
     if not isinstance(frame, nw.DataFrame):
         return None
     names = frame.columns
-    if len(set(names)) < len(names):
-        raise DataError("two columns of X have the same name", hint="Give every column its own name.")
     # pandas allows numbers as names.
     return frame if all(isinstance(name, str) for name in names) else frame.rename({name: str(name) for name in names})
 
