@@ -10,13 +10,14 @@ import zipfile
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 from ntmp_cli import NTMPClassifier
 from ntmp_cli.errors import ArtifactError, UsageError
@@ -175,6 +176,42 @@ def test_a_file_that_names_another_type_is_refused_by_that_type():
     with pytest.raises(ArtifactError) as error:
         load_estimator(changed(content, schema, evil))
     assert error.value.message == f"{ESTIMATOR_FILE}: holds the type subprocess.Popen, which is not trusted"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [DecisionTreeClassifier(), RandomForestClassifier(3), ExtraTreesClassifier(3), HistGradientBoostingClassifier()],
+    ids=lambda kind: type(kind).__name__,
+)
+@pytest.mark.parametrize("damage", [None, "child", "loop", "feature"])
+def test_a_tree_that_leads_outside_is_refused(kind, damage):
+    """Scikit-learn would follow it into foreign memory."""
+    x, *_ = natural()
+    content = dump_estimator(kind.fit(x, x.sum(axis=1) > 1))
+    if damage is None:
+        assert np.array_equal(load_estimator(content).predict(x), kind.predict(x))
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    left, feature = ("left", "feature_idx") if "Hist" in type(kind).__name__ else ("left_child", "feature")
+    damaged = 0
+    for name, data in files.items():
+        nodes = np.load(io.BytesIO(data)) if name.endswith(".npy") else np.empty(0)
+        if nodes.dtype.names and left in nodes.dtype.names and len(nodes) > 1:
+            where = {"child": (left, len(nodes)), "loop": (left, 0), "feature": (feature, 3)}[damage]
+            nodes[where[0]][0] = where[1]
+            stream = io.BytesIO()
+            np.save(stream, nodes)
+            files[name] = stream.getvalue()
+            damaged += 1
+            break
+    assert damaged
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    with pytest.raises(ArtifactError, match="holds a tree whose nodes do not fit together"):
+        load_estimator(result.getvalue())
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", dump_estimator(GaussianNB())[:200]])

@@ -16,6 +16,7 @@ from scipy.special import logit
 
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
+from ntmp_cli.learning.tables.sound_trees import trees_are_sound
 
 PREFIX = "sklearn:"
 ESTIMATOR_FILE = "estimator.skops"
@@ -138,10 +139,14 @@ def load_estimator(content: bytes) -> Any:
     skops = _skops()
     try:
         unknown = sorted(set(skops.get_untrusted_types(data=content)) - set(TRUSTED_TYPES))
-        if not unknown:
-            return skops.loads(content, trusted=list(TRUSTED_TYPES))
+        estimator = None if unknown else skops.loads(content, trusted=list(TRUSTED_TYPES))
+        sound = trees_are_sound(estimator)
     except Exception:  # whatever foreign bytes make a parser do
         raise ArtifactError(f"{ESTIMATOR_FILE}: not a classifier that this version of scikit-learn reads") from None
+    if not sound:
+        raise ArtifactError(f"{ESTIMATOR_FILE}: holds a tree whose nodes do not fit together")
+    if not unknown:
+        return estimator
     raise ArtifactError(
         f"{ESTIMATOR_FILE}: holds the type {unknown[0]}, which is not trusted",
         hint="Only classifiers of scikit-learn are read.",
