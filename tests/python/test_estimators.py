@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -249,3 +251,15 @@ def test_a_wrong_name_is_explained(name, parameters, message):
     with pytest.raises(UsageError) as error:
         named_estimator(name, parameters)
     assert message in error.value.message
+
+
+@pytest.mark.parametrize("made", ["NTMPClassifier()", "NTMPClassifier(estimator=GaussianNB())"])
+def test_learners_for_tables_load_no_torch(made):
+    code = (
+        "import sys, numpy as np; from ntmp_cli import NTMPClassifier; from sklearn.naive_bayes import GaussianNB\n"
+        "x = np.random.default_rng(0).normal(size=(90, 2))\n"
+        f"model = {made}.fit(x, np.arange(90) // 3, np.repeat(np.arange(30) % 3, 3))\n"
+        "type(model).from_bytes(model.to_bytes()).predict_proba(x)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
