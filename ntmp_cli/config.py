@@ -40,12 +40,22 @@ def _quoted_specs(value: Any) -> Any:
     return specs
 
 
+def _one_kind_per_column(config: MakeTuplesConfig | ImportTuplesConfig) -> None:
+    for option, other in (("numeric", "categorical"), ("ignore", "categorical"), ("ignore", "numeric")):
+        if twice := sorted({*getattr(config, option)} & {*getattr(config, other)}):
+            raise ValueError(f"{option}: '{twice[0]}' is named as {other} too")
+
+
 class MakeTuplesConfig(Settings):
     """Simulate counted tuples and an unlabeled pool from a labelled data set."""
 
-    dataset: str = Field("digits", description="Data set: a name of `ntmp list datasets`, npz:PATH or folder:PATH.")
+    dataset: str = Field(
+        "digits", description="Data set: a name of `ntmp list datasets`, table:PATH, npz:PATH or folder:PATH."
+    )
     positive: tuple[str, ...] = Field(
-        (), description="Class that counts as positive; repeat for several. Default: the paper's choice."
+        (),
+        description="Class that counts as positive; repeat for several. "
+        "Default: the paper's choice; of your own data 1, true or yes.",
     )
     tuples: tuple[str, ...] = Field(
         ("3:1",), description="Tuple spec N:M, N:M1-M2, N:~P or N1-N2:..., with @WEIGHT; repeat to mix."
@@ -67,6 +77,22 @@ class MakeTuplesConfig(Settings):
     resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
     shard_size: int | None = Field(None, ge=1, description="Tuples per shard. Default: about 16 MiB of instances.")
     seed: int = Field(0, ge=0, description="Seed of every random choice.")
+    label_column: str | None = Field(None, description="Column of the labels of a table. Default: label.")
+    categorical: tuple[str, ...] = Field(
+        (),
+        description="Column of a table that holds categories though its values are numbers; repeat for several.",
+    )
+    numeric: tuple[str, ...] = Field(
+        (),
+        description="Column of a table that holds numbers, so that texts in it are mistakes; repeat for several.",
+    )
+    ignore: tuple[str, ...] = Field((), description="Column of a table that is no feature; repeat for several.")
+    test_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of a table's rows that are the test split, the same for every seed. Default: 0.2.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -81,6 +107,11 @@ class MakeTuplesConfig(Settings):
         if values.get("tuples"):
             raise ValueError("give either n and m or tuple specs, not both")
         return {**values, "tuples": (f"{n}:{m}",)}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> MakeTuplesConfig:
+        _one_kind_per_column(self)
+        return self
 
     @field_validator("tuples", mode="before")
     @classmethod
@@ -106,6 +137,11 @@ class ImportTuplesConfig(Settings):
     label_column: str = Field("label", description="Column of true labels in the test file; never a feature.")
     id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
     image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
+    block_column: str | None = Field(
+        None,
+        description="Column of what tuples have in common (the patient of slides): tuples of one block are never "
+        "divided between training and validation; never a feature.",
+    )
     categorical: tuple[str, ...] = Field(
         (), description="Column that holds categories though its values are numbers; repeat for several."
     )
@@ -118,7 +154,7 @@ class ImportTuplesConfig(Settings):
     )
     hash_width: int = Field(64, ge=1, description="Features that a hashed column has.")
     positive: tuple[str, ...] = Field(
-        (), description="Label of the test file that counts as positive; repeat for several. Default: 1 or true."
+        (), description="Label of the test file that counts as positive; repeat for several. Default: 1, true or yes."
     )
     resize: int | None = Field(None, ge=1, description="Resize images to this height and width.")
     heldout_share: float = Field(
@@ -127,10 +163,8 @@ class ImportTuplesConfig(Settings):
     seed: int = Field(0, ge=0, description="Seed of the choice of what is set aside.")
 
     @model_validator(mode="after")
-    def _one_kind_per_column(self) -> ImportTuplesConfig:
-        for option, other in (("numeric", "categorical"), ("ignore", "categorical"), ("ignore", "numeric")):
-            if twice := sorted({*getattr(self, option)} & {*getattr(self, other)}):
-                raise ValueError(f"{option}: '{twice[0]}' is named as {other} too")
+    def _one_kind(self) -> ImportTuplesConfig:
+        _one_kind_per_column(self)
         return self
 
 

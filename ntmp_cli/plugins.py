@@ -121,7 +121,7 @@ def plugin_settings(names: Mapping[str, Iterable[str | None]]) -> dict[str, dict
     for plural, of_kind in names.items():
         registry = REGISTRIES[plural]
         for name in sorted(filter(None, of_kind)):
-            entry = registry.find(name)
+            entry = registry.registered(name)
             if entry is not None and entry.source is not None:
                 used[f"{registry.kind} {name}"] = f"{entry.source.name} sha256:{entry.source.sha256}"
     return {"plugins": used} if used else {}

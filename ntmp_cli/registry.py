@@ -137,6 +137,10 @@ class Registry(Generic[T, F]):
         self._load()
         return sorted(self._entries)
 
+    def registered(self, name: str) -> Entry[T, F] | None:
+        """The entry of a name as far as things are registered by now, as those of plugins are; imports nothing."""
+        return self._entries.get(name)
+
     def find(self, name: str) -> Entry[T, F] | None:
         """The entry of a name, or None."""
         self._load()

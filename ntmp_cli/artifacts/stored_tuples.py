@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.artifacts.layout import TEST_INSTANCES
-from ntmp_cli.artifacts.manifest import TuplesArtifact
+from ntmp_cli.artifacts.layout import BLOCKS, TEST_INSTANCES
+from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.shards import (
     read_instance_range,
     read_instances,
@@ -19,6 +19,7 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
+from ntmp_cli.errors import ArtifactError
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
 
 
@@ -83,7 +84,20 @@ class StoredTuples:
         return reuse is not None and max(reuse.positive, reuse.negative) > 1
 
     def blocks(self) -> Integers | None:
-        return None
+        return self._blocks
+
+    @cached_property
+    def _blocks(self) -> Integers | None:
+        if not self.artifact.has(BLOCKS):
+            return None
+        stored, sizes = self.artifact.read_json(BLOCKS), dict(self.artifact.summary.tuples.items())
+        fits = isinstance(stored, dict) and {name: len(blocks) for name, blocks in stored.items()} == sizes
+        if not fits:
+            raise ArtifactError(
+                f"{self.artifact.path / BLOCKS}: does not name one block per tuple", hint=remake(self.artifact.kind)
+            )
+        _, codes = np.unique(np.array([block for split in sizes for block in stored[split]]), return_inverse=True)
+        return codes.astype(np.int64)
 
     def weights(self) -> NDArray[np.float64] | None:
         return None

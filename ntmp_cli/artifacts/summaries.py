@@ -6,7 +6,7 @@ the model, and the next stage reads its attributes. Every key is always written,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -52,6 +52,7 @@ from ntmp_cli.artifacts.summary_fields import (
     rows_of,
 )
 from ntmp_cli.config import HolmFamily
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.learning.results import Learner
 
 # Given by the user; known to a simulation; estimated on the pool; the rate of the tuples, where nothing else is known.
@@ -68,6 +69,17 @@ class FeatureRow(Record):
     kind: Name
     missing: Count
     width: Count
+
+
+def feature_rows(mapping: FeatureMapping, missing: Sequence[int]) -> tuple[FeatureRow, ...]:
+    """What a manifest says of a mapping, with the number of missing values of every column."""
+    features = mapping.features
+    if isinstance(features, ImageFeatures):
+        return (FeatureRow(name="image", kind=features.description, missing=0, width=1),)
+    return tuple(
+        FeatureRow(name=column.name, kind=column.kind, missing=count, width=column.value_width + int(column.indicator))
+        for column, count in zip(features.columns, missing, strict=True)
+    )
 
 
 class Reuse(Record):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_COLUMNS = 8
-PRIOR_UNKNOWN = "unknown: training needs it, --prior"
+PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
 
 
 def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:

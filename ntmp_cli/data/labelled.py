@@ -6,16 +6,37 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.data.user.mapping import FeatureMapping
 from ntmp_cli.errors import DataError, UsageError, did_you_mean
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 _HASH_BLOCK = 4 * 2**20
+
+
+# The source whose instances are rows of named columns.
+TABLE = "table"
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns of a labelled table are, and how much of it is the test split (default: as of other data)."""
+
+    label: str = "label"
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    max_categories: int = 50
+    hash_width: int = 64
+    test_share: float | None = None
+
+
+DEFAULT_COLUMNS = TableColumns()
 
 
 @dataclass(frozen=True)
@@ -26,6 +47,7 @@ class SourceRequest:
     root: Path | None = None
     download: bool = False
     resize: int | None = None
+    columns: TableColumns = DEFAULT_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -47,11 +69,17 @@ class LabelledData:
     notes: tuple[str, ...] = field(default=())
     files: tuple[Path, ...] = field(default=(), repr=False)
     """What was read, where the name of the data set does not say it."""
+    mapping: FeatureMapping | None = None
+    """How raw rows of a table became features."""
+    missing: tuple[int, ...] = ()
+    """Missing training values of every column of that table."""
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that sampling depends on: the lineage of tuples to their data."""
         arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
         digest = hashlib.sha256(repr((self.classes, self.scale, [(a.shape, a.dtype.str) for a in arrays])).encode())
+        if self.mapping is not None:
+            digest.update(self.mapping.model_dump_json().encode())
         views = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
         blocks = [view[start : start + _HASH_BLOCK] for view in views for start in range(0, len(view), _HASH_BLOCK)]
         # A hash of block hashes, because blocks can be hashed in parallel.
@@ -66,11 +94,21 @@ datasets: Registry[Callable[[SourceRequest], LabelledData], Facts] = REGISTRIES[
 
 
 def load_labelled(
-    dataset: str, *, root: Path | None = None, download: bool = False, resize: int | None = None
+    dataset: str,
+    *,
+    root: Path | None = None,
+    download: bool = False,
+    resize: int | None = None,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> LabelledData:
     """Load a data set by name and check that training can use it."""
     name, _, argument = dataset.partition(":")
-    data = datasets.get(name)(SourceRequest(argument, root, download, resize))
+    source = datasets.get(name)
+    given = [f.name for f in fields(columns) if getattr(columns, f.name) != f.default]
+    if given and name != TABLE:
+        options = ", ".join("--label-column" if what == "label" else f"--{what.replace('_', '-')}" for what in given)
+        raise UsageError(f"{options}: only for --dataset {TABLE}:FILE, not for {dataset}", hint="Leave it out.")
+    data = source(SourceRequest(argument, root, download, resize, columns))
     for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
         if len(x) == 0:
             raise DataError(f"{data.name}: the {split} split is empty")

@@ -16,7 +16,6 @@ from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from ntmp_cli.errors import UsageError
 
@@ -121,6 +120,8 @@ def expected_strata(specs: Sequence[TupleSpec], size: float) -> dict[tuple[int, 
 
 def _count_law(spec: TupleSpec, n: int) -> list[tuple[int, float]]:
     """Counts that a tuple of length n may have, with their probabilities."""
+    from scipy.stats import binom
+
     if spec.rate is None:
         counts = range(spec.m_low, spec.m_high + 1)
         return [(m, 1 / len(counts)) for m in counts]

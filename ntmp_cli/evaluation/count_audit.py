@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binom, chi2
+from scipy.special import chdtri
 
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.counting.poisson_binomial import count_law
@@ -90,6 +90,8 @@ def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: 
 
 
 def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
+    from scipy.stats import binom
+
     starts = np.cumsum(sizes) - sizes
     lengths = []
     for n in np.unique(sizes).tolist():
@@ -103,6 +105,7 @@ def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Lengt
 
 def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tuple[float, list[Floats], float]:
     """(ε, ρ by length, log-likelihood) by EM; with `fixed` only ρ is fitted."""
+
     noise = 0.05 if fixed is None else fixed
     shares = [length.binomial / length.binomial.sum() for length in lengths]
     before = -np.inf
@@ -127,7 +130,7 @@ def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tup
 
 def _profile(lengths: list[_Length], tuples: int, noise: float, best: float, confidence: float) -> tuple[float, float]:
     """Where twice the loss of log-likelihood, ρ fitted anew, passes the quantile of χ²."""
-    allowed = float(chi2.ppf(confidence, 1)) / 2
+    allowed = float(chdtri(1, 1 - confidence)) / 2
 
     def excess(rate: float) -> float:
         return best - _fit(lengths, tuples, rate)[2] - allowed

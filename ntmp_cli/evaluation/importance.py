@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob
@@ -53,7 +53,7 @@ def permutation_importance(
     Scores are brought to log-odds at the rate of the tuples by the line under which the counts are most probable. The
     interval is normal, over tuples: features are compared on the same ones.
     """
-    wide = float(norm.ppf((1 + confidence) / 2))
+    wide = float(ndtri((1 + confidence) / 2))
     rises: dict[str, list[Floats]] = {group.name: [] for group in features}
     losses = []
     for fold in folds:

@@ -10,8 +10,7 @@ from math import log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, ndtr
-from scipy.stats import beta
+from scipy.special import betaincinv, expit, ndtr
 
 from ntmp_cli.prior.estimator import Floats, Sample, priors
 
@@ -127,6 +126,6 @@ def neyman_pearson(sample: Sample, confidence: float) -> NeymanPearson:
 
 def _clopper_pearson(hits: float, trials: float, error: float) -> tuple[float, float]:
     """The exact two-sided interval of a binomial share."""
-    low = beta.ppf(error / 2, hits, trials - hits + 1) if hits > 0 else 0.0
-    high = beta.ppf(1 - error / 2, hits + 1, trials - hits) if hits < trials else 1.0
+    low = betaincinv(hits, trials - hits + 1, error / 2) if hits > 0 else 0.0
+    high = betaincinv(hits + 1, trials - hits, 1 - error / 2) if hits < trials else 1.0
     return float(low), float(high)

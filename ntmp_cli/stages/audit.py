@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from scipy.stats import false_discovery_control, norm
+from scipy.special import expit, ndtri
 
 from ntmp_cli.artifacts import (
     Artifact,
@@ -25,6 +24,8 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
 from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
+from ntmp_cli.artifacts.stored_scorer import load_score
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -175,9 +176,9 @@ def _judge(
     if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
         # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
         assert stored is not None, "a run on a table keeps such scores"
-        fitted, heldout = [stored], None
+        fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, tuples))], None
     else:
-        fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), stored if first else None
+        fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
     # What never saw any of the held-out tuples is the run itself.
     folds = fitted if heldout is None else [*fitted, heldout]
     audited, calibrated, pools = _noise_of(folds, config)
@@ -259,6 +260,15 @@ def _cross_fitted(
     return scores_at_tuple_rate(settings, StoredTuples(source), folds, how)
 
 
+def _pool_scores(run: RunArtifact, tuples: TuplesArtifact) -> Floats:
+    """The whole pool by the run, at the rate of the tuples: no part of it was trained on with a label."""
+    names = [name for split in ("train", "heldout") for name in unlabeled_shard_names(tuples, split)]
+    if not names:
+        return np.empty(0)
+    score, shift = load_score(run), tuple_shift(run.summary)
+    return np.concatenate([score(read_instances(tuples, name)) for name in names]) - shift
+
+
 def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
     """Tuples as the run scored them without having seen them, at the tuples' rate."""
     if "heldout_tuples" not in scores:
@@ -293,6 +303,8 @@ def _rows(
     trained: int,
 ) -> dict[str, NDArray[Any]]:
     """One entry per judged tuple: training tuples in stored order, then held-out ones."""
+    from scipy.stats import false_discovery_control
+
     splits = np.array(["train"] * trained + ["heldout"] * (len(sizes) - trained))
     numbers = np.concatenate([np.arange(1, trained + 1), np.arange(1, len(sizes) - trained + 1)])
     rows: dict[str, NDArray[Any]] = {"split": splits, "tuple": numbers}
@@ -329,7 +341,7 @@ def _expected_accuracy(
     if unlabeled is None or len(unlabeled) < 2:
         return None
     temperature = usable_temperature(run.summary, scores, audited.noise)
-    size, wide = np.abs(unlabeled.astype(np.float64)), float(norm.ppf((1 + confidence) / 2))
+    size, wide = np.abs(unlabeled.astype(np.float64)), float(ndtri((1 + confidence) / 2))
 
     def at(change: float) -> Floats:
         """How sure every instance is at a temperature e^change times as high."""

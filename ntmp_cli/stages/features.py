@@ -24,7 +24,7 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, TEST_INSTANCES
+from ntmp_cli.artifacts.layout import BLOCKS, ENCODER_WEIGHTS, TEST_INSTANCES
 from ntmp_cli.artifacts.manifest import canonical_json
 from ntmp_cli.artifacts.named_files import file_identity, weights_files
 from ntmp_cli.artifacts.shards import (
@@ -117,6 +117,8 @@ def _write(staging: Staging, tuples: TuplesArtifact, network: Encoder, scale: fl
         for name in unlabeled_shard_names(tuples, split):
             x = features(read_instances(tuples, name))
             write_instances(staging, name, [x], len(x), scale=1.0)
+    if tuples.has(BLOCKS):
+        staging.carry(tuples, BLOCKS)
     if tuples.has(TEST_INSTANCES):
         x = features(read_instances(tuples, TEST_INSTANCES))
         write_instances(staging, TEST_INSTANCES, [x], len(x), scale=1.0)

@@ -1,4 +1,4 @@
-"""import-tuples: the user's rows become counted tuples and an unlabeled pool."""
+"""import-tuples: the user's rows become counted tuples and, where some have no tuple, an unlabeled pool."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
+from ntmp_cli.artifacts.layout import BLOCKS, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import FeatureRow, TuplesSummary
+from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.user.grouping import Grouped, hold_out
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
@@ -58,8 +58,8 @@ def import_tuples(
 ) -> TuplesArtifact:
     """Read the user's files and publish them as a tuples directory.
 
-    Rows of a tuple may lie anywhere: they are read once, into a nameless file beside the output, and gathered from it
-    shard by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
+    Rows of a tuple may lie anywhere: they are read into a nameless file beside the output, and gathered from it shard
+    by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
@@ -176,7 +176,8 @@ def _read(
 def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
     """Hold out a random share of tuples and of U, if any; nothing if a set would be empty, because all are needed."""
     share = config.heldout_share
-    train, held = hold_out(len(imported.tuples), share, stream(config.seed, "heldout-tuples"))
+    tuples, rng = imported.tuples, stream(config.seed, "heldout-tuples")
+    train, held = hold_out_blocks(tuples.blocks, share, rng) if tuples.blocks else hold_out(len(tuples), share, rng)
     inside, outside = hold_out(len(imported.unlabeled), share, stream(config.seed, "heldout-unlabeled"))
     pool = {"train": imported.unlabeled[inside], "heldout": imported.unlabeled[outside]}
     if not len(imported.unlabeled):
@@ -221,6 +222,8 @@ def _write(
             oracle.append(labels=imported.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
+    if imported.tuples.blocks:
+        staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
 
 
 def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows) -> Iterator[TupleBlock]:
@@ -296,9 +299,9 @@ def _summary(
         reuse=None,
         count_noise=None,
         positive_classes=(),
-        features=_mapped_features(mapping, imported.survey.missing),
+        features=feature_rows(mapping, [] if imported.survey.missing is None else imported.survey.missing.tolist()),
         notes=(),
-        warnings=tuple(_warnings(strata, has_pool=bool(sizes["unlabeled"].train))),
+        warnings=(*_warnings(strata, has_pool=bool(sizes["unlabeled"].train)), *_of_blocks(imported.tuples)),
     )
 
 
@@ -330,26 +333,15 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
     return warnings
 
 
-def _mapped_features(mapping: FeatureMapping, missing: NDArray[np.int64] | None) -> tuple[FeatureRow, ...]:
-    if isinstance(mapping.features, ImageFeatures):
-        return (FeatureRow(name="image", kind=_image_kind(mapping.features), missing=0, width=1),)
-    counts = np.zeros(len(mapping.features.columns), np.int64) if missing is None else missing
-    return tuple(
-        FeatureRow(
-            name=column.name, kind=column.kind, missing=int(count), width=column.value_width + int(column.indicator)
-        )
-        for column, count in zip(mapping.features.columns, counts, strict=True)
-    )
-
-
-def _image_kind(images: ImageFeatures) -> str:
-    return f"{'×'.join(map(str, images.shape))} {images.dtype}"
+def _of_blocks(tuples: Grouped) -> Iterator[str]:
+    if tuples.blocks and len(set(tuples.blocks)) == 1:
+        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
 
 
 def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:
     """The class of every raw feature, before any statistic is known."""
     if (images := opened.main.image_features()) is not None:
-        return (RawFeature(name="image", kind=_image_kind(images), missing=0, categories=None),)
+        return (RawFeature(name="image", kind=images.description, missing=0, categories=None),)
     features = []
     for j, name in enumerate(opened.main.columns or ()):
         kind, categories = "numeric", None

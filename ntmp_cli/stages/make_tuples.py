@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import TEST_INSTANCES, TEST_LABELS
+from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
+from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary, feature_rows
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
-from ntmp_cli.data.labelled import LabelledData, binary_labels, load_labelled, named_paths
+from ntmp_cli.data.labelled import LabelledData, TableColumns, binary_labels, load_labelled, named_paths
 from ntmp_cli.data.pools import PoolSplit, choose_unlabeled, split_pool
 from ntmp_cli.data.sampling import TupleSampler
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
@@ -49,8 +49,21 @@ def make_tuples(
 ) -> TuplesArtifact:
     """Sample tuples and U from a labelled data set and publish them, true labels apart."""
     specs = [parse_spec(text) for text in config.tuples]
-    data = load_labelled(config.dataset, root=data_root, download=download, resize=config.resize)
+    data = load_labelled(
+        config.dataset, root=data_root, download=download, resize=config.resize, columns=table_columns(config)
+    )
     return tuples_from_labelled(config, specs, data, out, if_exists=if_exists)
+
+
+def table_columns(config: MakeTuplesConfig) -> TableColumns:
+    """What the settings say of the columns of a table."""
+    return TableColumns(
+        config.label_column or TableColumns.label,
+        config.categorical,
+        config.numeric,
+        config.ignore,
+        test_share=config.test_share,
+    )
 
 
 def tuples_from_labelled(
@@ -82,6 +95,8 @@ def tuples_from_labelled(
         write_instances(staging, TEST_INSTANCES, _pieces(data.x_test), len(data.x_test), scale=data.scale)
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=test_positive)
+        if data.mapping is not None:
+            staging.add_json(MAPPING, data.mapping.model_dump(mode="json"))
         staging.summary = _summary(config, data, sample, strata, warnings)
     return open_artifact(out, "tuples")
 
@@ -212,7 +227,7 @@ def _summary(
             shape=data.x_train.shape[1:],
             dtype=data.x_train.dtype.name,
             scale=data.scale,
-            standardised=False,
+            standardised=data.mapping is not None,
             resize=config.resize,
         ),
         tuples=Sizes.of({split: sampler.size for split, sampler in sample.samplers.items()}),
@@ -227,7 +242,7 @@ def _summary(
         reuse=Reuse(**sample.samplers["train"].reuse()),
         count_noise=config.count_noise,
         positive_classes=tuple(config.positive or data.positive),
-        features=(),
+        features=() if data.mapping is None else feature_rows(data.mapping, data.missing),
         notes=tuple(data.notes),
         warnings=tuple(warnings),
     )

@@ -44,7 +44,7 @@ from ntmp_cli.plugins import plugin_files, plugin_settings
 from ntmp_cli.reporting.sweep_panels import sweep_image
 from ntmp_cli.settings import build
 from ntmp_cli.stages.evaluate import run_metrics
-from ntmp_cli.stages.make_tuples import tuples_from_labelled, tuples_plan
+from ntmp_cli.stages.make_tuples import table_columns, tuples_from_labelled, tuples_plan
 from ntmp_cli.stages.pipeline import require_known_names
 from ntmp_cli.stages.train import resolve_prior, training_plan
 from ntmp_cli.sweeps.calls import Call, CallOutcome
@@ -180,7 +180,7 @@ class SweepFolder:
     def loader(self) -> Callable[[MakeTuplesConfig], LabelledData]:
         """Data sets by their settings; the last one is cached."""
         load = lru_cache(maxsize=1)(partial(load_labelled, root=self.data_root, download=self.download))
-        return lambda config: load(config.dataset, resize=config.resize)
+        return lambda config: load(config.dataset, resize=config.resize, columns=table_columns(config))
 
 
 def finished_cells(plan: SweepPlan, folder: SweepFolder) -> set[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from ntmp_cli.artifacts import Staging
 from ntmp_cli.artifacts.shards import TupleBlock
 from ntmp_cli.artifacts.summaries import ReportSummary, TuplesSummary
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, Sizes, Strata, StratumRow
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Sizes, Strata, StratumRow
 
 
 def as_report(staging: Staging) -> None:
@@ -37,7 +37,7 @@ def tuples_summary(blocks: Sequence[TupleBlock], unlabeled: int, scale: float) -
         ),
         tuples=Sizes(train=tuples),
         instances=Sizes(train=sum(row.instances for row in strata)),
-        unlabeled=Sizes(train=unlabeled),
+        unlabeled=PoolSizes(train=unlabeled),
         test=0,
         test_labels=False,
         strata=Strata(train=strata),

@@ -49,6 +49,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     judging = ("--run", work / "run", "--epochs", 1, "--folds", 2)
     done("audit", "--tuples", work / "tuples", *judging, "--out", work / "judging audit")
     done("export", work / "run", "--format", "torchscript", "--out", work / "export")
+    done("explain", work / "run", "--tuples", work / "tuples", "--out", work / "explanation")
     done("make-tuples", *TUPLES, "--heldout-share", 0.3, "--out", work / "all tuples")
     estimating = ("--score", "discriminant", "--resamples", 20)
     done("estimate-prior", "--tuples", work / "all tuples", *estimating, "--out", work / "prior")
@@ -264,6 +265,8 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("export", setting(prior=1.0), "prior: input should be less than 1 (got 1.0)"),
     ("export", setting(input__shape=[None]), "input.shape: tuple should have at least 2 items"),
     ("export", setting(file="model.onnx"), "file: the file model.onnx is not listed"),
+    ("explanation", setting(judged=0), "judged: input should be greater than or equal to 1 (got 0)"),
+    ("explanation", unlisting("explanation.png"), "judged: the file explanation.png is not listed"),
 ]
 
 

@@ -190,7 +190,7 @@ def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, 
     assert {(row["dataset"], row["tuples"], row["n"]) for row in rows} == {("tuples.csv", "5:1-5", None)}
     ntmp_done("report", tmp_path / "eval", "--out", tmp_path / "report")
     shown = ntmp_done("inspect", imported).out
-    assert "unknown: training needs it, --prior" in shown
+    assert "unknown: `train` estimates it, or --prior" in shown
     assert "radius" in shown
     assert "numeric" in shown
     ntmp_done("inspect", tmp_path / "run")
@@ -204,9 +204,7 @@ def test_training_does_not_standardise_what_is_standardised(csv, tmp_path, ntmp_
     pq.write_table(tables["unlabeled"].append_column("kind", pa.array(["common"] * 200)), tmp_path / "u.parquet")
     words = ("--unlabeled", tmp_path / "u.parquet", "--heldout-share", 0)
     ntmp_done("import-tuples", tmp_path / "t.parquet", *words, "--out", tmp_path / "t")
-    ntmp_done(
-        "train", "--tuples", tmp_path / "t", "--model", "mlp", *TRAINING[:2], "--epochs", 1, "--out", tmp_path / "r"
-    )
+    ntmp_done("train", "--tuples", tmp_path / "t", *TRAINING, "--model", "mlp", "--out", tmp_path / "r")
     from safetensors.numpy import load_file
 
     state = load_file(tmp_path / "r" / "model.safetensors")

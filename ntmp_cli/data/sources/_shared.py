@@ -11,26 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.data.labelled import SourceRequest
+from ntmp_cli.data.user.positives import known_positives
 from ntmp_cli.errors import DataError, UsageError
 
 SPLIT_SEED = 0
 TEST_SHARE = 0.2
 
 
-def fixed_split(count: int, where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Train and test indices, about 80/20, of data that come unsplit; the same ones every time."""
+def fixed_split(count: int, where: str, share: float | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Train and test indices, about 80/20 by default, of data that come unsplit; the same ones every time."""
     if count < 2:
         raise DataError(f"{where}: {count} instances cannot be split into train and test", hint="Pass more data.")
     order = np.random.default_rng(SPLIT_SEED).permutation(count)
-    test = max(1, round(TEST_SHARE * count))
+    test = min(max(1, round((share or TEST_SHARE) * count)), count - 1)
     return order[:-test], order[-test:]
 
 
 def default_positive(classes: Sequence[str]) -> tuple[str, ...]:
     """The positive class where the names leave no doubt, else none."""
-    if set(classes) in ({"0", "1"}, {"-1", "1"}):
-        return ("1",)
-    return ("True",) if set(classes) == {"False", "True"} else ()
+    return tuple(sorted(known_positives(classes) or ()))
 
 
 def require_two_classes(classes: Sequence[str], where: str) -> None:

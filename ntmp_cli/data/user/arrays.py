@@ -157,17 +157,18 @@ class ArrayRows:
             x, scale = instances(file.path, np.zeros((1, *shape[1:]), dtype), [])
             kind = "uint8" if x.dtype == np.uint8 else "float32"
             self._images = ImageFeatures(shape=x.shape[1:], dtype=kind, scale=scale)
+        per, number = ("tuple", max(file.shapes[OFFSETS][0][0] - 1, 0)) if offsets else ("row", shape[0])
         for role, key in roles.items():
-            if len(file.shapes[key][0]) != 1 or file.shapes[key][0][0] != shape[0]:
+            if file.shapes[key][0] != (number,):
                 raise DataError(
-                    f"{file.where}: '{key}' has shape {file.shapes[key][0]}, but {name} has {shape[0]} rows",
-                    hint=f"Store one {role} per row." if role != "tuple" else "Store one tuple id per row.",
+                    f"{file.where}: '{key}' has shape {file.shapes[key][0]}, but {name} has {number} {per}s",
+                    hint=f"Store one {'tuple id' if role == 'tuple' else role} per {per}.",
                 )
         self._preview: list[dict[str, Any]] = []
 
     @property
     def role_names(self) -> dict[Role, str]:
-        return {"tuple": "tuple_id", "count": "count"} if self._offsets else self._roles
+        return {"tuple": "tuple_id", "count": "count", **self._roles} if self._offsets else self._roles
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -221,7 +222,9 @@ class ArrayRows:
         for t in np.flatnonzero(sizes == 0).tolist():
             problems.add(f"{self.where} tuple {t}", "is empty: its offsets are equal")
         tuples = np.repeat(np.arange(len(sizes)), sizes)
-        return {"tuple": pa.array(tuples), "count": pa.array(np.repeat(counts, sizes).astype(np.float64))}
+        # What is stored by tuple goes to every row of it.
+        by_role = {role: column.take(pa.array(tuples)) for role, column in self._row_by_row().items()}
+        return {"tuple": pa.array(tuples), "count": pa.array(np.repeat(counts, sizes).astype(np.float64)), **by_role}
 
     def _preview_of(self, block: NDArray[Any], roles: dict[Role, Any]) -> list[dict[str, Any]]:
         rows = [

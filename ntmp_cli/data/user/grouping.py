@@ -24,6 +24,8 @@ class Grouped:
     counts: RowNumbers
     names: Sequence[str] = ()
     """Ids of the tuples, where the caller has them."""
+    blocks: Sequence[str] = ()
+    """The block of every tuple, where there are blocks."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -34,8 +36,9 @@ class Grouped:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
         names = [self.names[t] for t in tuples.tolist()] if self.names else ()
+        blocks = [self.blocks[t] for t in tuples.tolist()] if self.blocks else ()
         rows = self.rows[np.repeat(self.offsets[tuples], sizes) + within]
-        return Grouped(rows, offsets, self.counts[tuples], names)
+        return Grouped(rows, offsets, self.counts[tuples], names, blocks)
 
 
 def group_rows(codes: NDArray[np.int32], tuples: int) -> tuple[RowNumbers, RowNumbers]:
@@ -75,6 +78,37 @@ def counts_of_tuples(
         what = f"tuple '{names[t]}' has count {highest[t]} but only {sizes[t]} row{'s'[: int(sizes[t]) != 1]}"
         problems.add(place(int(first[t])), what)
     return Grouped(rows, offsets, highest, names)
+
+
+def blocks_of_tuples(
+    tuples: Grouped,
+    codes: NDArray[np.int32],
+    blocks: Sequence[str],
+    place: Callable[[int], str],
+    problems: Problems,
+) -> list[str]:
+    """The block of every tuple, from a code per row. Any or all of its rows say it; rows that differ are problems."""
+    row_codes = codes[tuples.rows]
+    highest = np.maximum.reduceat(row_codes, tuples.offsets[:-1]) if len(tuples) else row_codes
+    for at in np.flatnonzero((row_codes != NONE) & (row_codes != np.repeat(highest, np.diff(tuples.offsets)))):
+        t = int(np.searchsorted(tuples.offsets, at, side="right")) - 1
+        here, there = blocks[row_codes[at]], blocks[highest[t]]
+        what = f"tuple '{tuples.names[t]}' is of block '{here}' here and of '{there}' in another row"
+        problems.add(place(int(tuples.rows[at])), what)
+    for t in np.flatnonzero(highest == NONE).tolist():
+        first = int(tuples.rows[tuples.offsets[t]])
+        problems.add(place(first), f"tuple '{tuples.names[t]}' has no block in any of its rows")
+    return [blocks[code] if code != NONE else "" for code in highest.tolist()]
+
+
+def hold_out_blocks(blocks: Sequence[str], share: float, rng: np.random.Generator) -> tuple[RowNumbers, RowNumbers]:
+    """(kept, held out): random whole blocks are held out, about a share of the tuples; at least one block is kept."""
+    _, codes, sizes = np.unique(np.array(blocks), return_inverse=True, return_counts=True)
+    order = rng.permutation(len(sizes))
+    held_by_number = np.concatenate([[0], np.cumsum(sizes[order])])[:-1]
+    number = int(np.abs(held_by_number - share * len(codes)).argmin())
+    is_held = np.isin(codes, order[:number])
+    return np.flatnonzero(~is_held).astype(np.int64), np.flatnonzero(is_held).astype(np.int64)
 
 
 def hold_out(size: int, share: float, rng: np.random.Generator) -> tuple[RowNumbers, RowNumbers]:

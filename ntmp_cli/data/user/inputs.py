@@ -19,7 +19,7 @@ from ntmp_cli.data.user.images import (
 )
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.reading import ImportSources, read_counts
+from ntmp_cli.data.user.reading import ImportSources, read_blocks, read_counts
 from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, TableRows, open_table_rows, require_column
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, TableFile, is_table, open_table
 from ntmp_cli.errors import DataError, UsageError
@@ -89,7 +89,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
         unlabeled = _other(inputs.unlabeled, options, image_format, rows, ())
     test = None if inputs.test is None else _other(inputs.test, options, image_format, rows, ("label",))
     counts = None if counts_file is None else _counts(counts_file, options.roles, problems)
-    return ImportSources(rows, unlabeled, test, counts)
+    return ImportSources(rows, unlabeled, test, counts, _blocks(counts_file, options.roles, rows))
 
 
 def _main_table(
@@ -98,7 +98,7 @@ def _main_table(
     roles = options.roles
     if not counts_apart:
         require_column(table, roles.count_column, "the count of positives (--count-column, or --counts FILE)")
-    optional: tuple[Role, ...] = ("id",) if counts_apart else ("count", "id")
+    optional: tuple[Role, ...] = ("id", "block") if counts_apart else ("count", "id", "block")
     if _has_images(table, roles):
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
         present = _columns_of(table.types, roles, ("tuple", *optional))
@@ -111,11 +111,11 @@ def _main_arrays(file: ArrayFile, roles: Roles, *, counts_apart: bool) -> tuple[
     inner = ArrayRows(file, UNLABELED, {}) if UNLABELED in file.shapes else None
     if OFFSETS in file.shapes:
         file.require(COUNTS, "the count of every tuple")
-        return _alike(ArrayRows(file, X, {}, offsets=True), inner)
+        return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, ("block",)), offsets=True), inner)
     file.require(roles.tuple_column, "the tuple of every row, or 'offsets' of tuples")
     if not counts_apart:
         file.require(roles.count_column, "the count of the tuple, row by row")
-    wanted: tuple[Role, ...] = ("tuple", "id") if counts_apart else ("tuple", "count", "id")
+    wanted: tuple[Role, ...] = ("tuple", "id", "block") if counts_apart else ("tuple", "count", "id", "block")
     return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, wanted)), inner)
 
 
@@ -255,6 +255,20 @@ def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:
     for name in (roles.tuple_column, roles.count_column):
         require_column(table, name, "which a file of counts has")
     return read_counts(table, roles.tuple_column, roles.count_column, problems)
+
+
+def _blocks(counts_file: Path | None, roles: Roles, main: RowSource) -> dict[str, str | None] | None:
+    """Blocks from the file of counts, where the main file does not have them."""
+    if roles.block_column is None or "block" in main.role_names:
+        return None
+    table = None if counts_file is None else open_table(counts_file)
+    if table is None or roles.block_column not in table.types:
+        neither = "" if table is None else f", and neither has {table.where}"
+        raise DataError(
+            f"{main.where}: has no column '{roles.block_column}', the block of every tuple (--block-column){neither}",
+            hint="The rows of a tuple name its block, or its row in the file of counts does.",
+        )
+    return read_blocks(table, roles.tuple_column, roles.block_column)
 
 
 def _has_images(table: TableFile, roles: Roles) -> bool:

@@ -84,6 +84,7 @@ class Roles(_Stored):
     label_column: str = "label"
     id_column: str = "id"
     image_column: str = "image"
+    block_column: str | None = None
 
 
 class TableFeatures(_Stored):
@@ -150,6 +151,10 @@ class ImageFeatures(_Stored):
     dtype: Literal["uint8", "float32"] = "uint8"
     scale: float = 255.0
     resize: int | None = None
+
+    @property
+    def description(self) -> str:
+        return f"{'×'.join(map(str, self.shape))} {self.dtype}"
 
 
 class FeatureMapping(_Stored):

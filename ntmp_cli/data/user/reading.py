@@ -6,7 +6,7 @@ What is kept per row is small: a tuple's code and count (8 bytes), and the row's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ntmp_cli.data.user.grouping import NONE, Grouped, counts_of_tuples
+from ntmp_cli.data.user.grouping import NONE, Grouped, blocks_of_tuples, counts_of_tuples
+from ntmp_cli.data.user.positives import known_positives
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
 from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
@@ -22,9 +23,6 @@ from ntmp_cli.errors import DataError, UsageError, did_you_mean
 
 # Takes the raw cells of a block of rows.
 CellSink = Callable[[NDArray[Any]], None]
-
-# Labels that need no explanation: the positive one of two.
-_KNOWN_LABELS = (("0", "1"), ("-1", "1"), ("false", "true"), ("negative", "positive"))
 
 
 @dataclass
@@ -68,6 +66,7 @@ class ImportSources:
     unlabeled: RowSource | None
     test: RowSource | None
     counts: dict[str, int] | None
+    blocks: dict[str, str | None] | None = None
 
 
 @dataclass
@@ -83,7 +82,7 @@ class _FileColumns:
         self.rows += len(rows.cells)
         for role, column in rows.roles.items():
             kept = column
-            if role in ("tuple", "label"):
+            if role in ("tuple", "label", "block"):
                 kept = as_text(column).dictionary_encode()
             elif role == "id":
                 kept = as_text(column)
@@ -111,6 +110,8 @@ def read_rows(
             raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
     _refuse_repeated_ids(list(files.values()), problems)
     tuples, unlabeled = _tuples(files["main"], sources.counts, problems)
+    if len(tuples):
+        tuples = replace(tuples, blocks=_blocks(files["main"], tuples, sources.blocks, problems))
     if extra := files.get("unlabeled"):
         unlabeled = np.concatenate([unlabeled, np.arange(extra.first, extra.first + extra.rows)])
     test = np.arange(files["test"].first, total) if "test" in files else np.empty(0, np.int64)
@@ -152,6 +153,22 @@ def _tuples(
     return tuples, np.flatnonzero(codes == NONE)
 
 
+def _blocks(
+    file: _FileColumns, tuples: Grouped, by_tuple: Mapping[str, str | None] | None, problems: Problems
+) -> Sequence[str]:
+    """The block of every tuple, from the rows of the main file or from the file of counts; none if nobody says it."""
+    if "block" in file.columns:
+        codes, names = tuple_codes(file.columns["block"])
+        return blocks_of_tuples(tuples, codes, names, file.source.place, problems)
+    if by_tuple is None:
+        return ()
+    blocks = [by_tuple.get(name) for name in tuples.names]
+    for name, block in zip(tuples.names, blocks, strict=True):
+        if block is None:
+            problems.add(file.source.where, f"tuple '{name}' has no block in the file of counts")
+    return [block or "" for block in blocks]
+
+
 def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> None:
     """An item that occurs twice, in one file or in two, is counted twice, or trained and tested on."""
     named = [file for file in files if "id" in file.columns]
@@ -189,14 +206,13 @@ def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> 
                 )
         chosen = set(positive)
     else:
-        plain = {name: name.lower().removesuffix(".0").removeprefix("+") for name in names}
-        known = next((pair for pair in _KNOWN_LABELS if set(plain.values()) <= set(pair)), None)
+        known = known_positives(names)
         if known is None:
             raise UsageError(
                 f"{file.source.where}: which labels are positive? There are {', '.join(names[:20])}",
                 hint="Name them with --positive LABEL, once per label.",
             )
-        chosen = {name for name in names if plain[name] == known[1]}
+        chosen = known
     is_positive = np.array([*(name in chosen for name in names), False])
     return is_positive[codes]
 
@@ -221,3 +237,11 @@ def read_counts(table: TableFile, tuple_column: str, count_column: str, problems
             else:
                 counts[name] = count
     return counts
+
+
+def read_blocks(table: TableFile, tuple_column: str, block_column: str) -> dict[str, str | None]:
+    """Blocks by tuple id, from the file of counts, whose problems `read_counts` has listed."""
+    blocks: dict[str, str | None] = {}
+    for batch in table.batches({tuple_column: "text", block_column: "text"}, Problems()):
+        blocks.update(zip(*(batch.column(name).to_pylist() for name in (tuple_column, block_column)), strict=True))
+    return blocks

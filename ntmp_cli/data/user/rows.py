@@ -15,7 +15,7 @@ from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
-Role = Literal["tuple", "count", "label", "id"]
+Role = Literal["tuple", "count", "label", "id", "block"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class FeatureColumns:
     names: Sequence[str] | None = None
     most_categories: int = 50
     """A column of text with more values, most of them numbers, is one of numbers with mistakes."""
+    reserved: Collection[str] = ("tuple", "count", "label", "id", "image", "block")
+    """Roles whose columns are no features."""
 
 
 class TableRows:
@@ -216,19 +218,22 @@ def open_table_rows(
     optional: Sequence[Role] = (),
 ) -> TableRows:
     """The rows of a table. The columns of `required` roles must exist, those of `optional` ones are read if they do."""
-    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image")}
+    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image", "block")}
     present = table.types
     for role in required:
         option = f" (--{role}-column)" if features.names is None else ""
-        require_column(table, names[role], f"the {_MEANING[role]}{option}")
-    chosen: dict[Role, str] = {role: names[role] for role in (*required, *optional) if names[role] in present}
+        require_column(table, names[role], f"the {MEANING[role]}{option}")
     columns = features.names
+    # A column that is a feature holds no role unless it must.
+    roles_read = (*required, *(role for role in optional if names[role] not in (columns or ())))
+    chosen: dict[Role, str] = {role: names[role] for role in roles_read if names[role] in present}
     if columns is None:
         options = {"--categorical": features.categorical, "--numeric": features.numeric, "--ignore": features.ignore}
         for option, named in options.items():
             for name in named:
                 require_column(table, name, f"what {option} names")
-        taken = {*names.values(), *features.ignore} - {*features.categorical, *features.numeric}
+        roles_taken = {names[role] for role in features.reserved}
+        taken = {*roles_taken, *features.ignore} - {*features.categorical, *features.numeric}
         columns = [name for name in present if name not in taken]
         if not columns:
             raise DataError(
@@ -250,7 +255,7 @@ def require_column(table: TableFile, name: str, what: str) -> None:
         )
 
 
-_MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
+MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
 
 
 def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

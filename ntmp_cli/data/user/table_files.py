@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -218,7 +219,11 @@ class CsvTable(TableFile):
                 raise self._unreadable(error) from None
 
     def sample(self, name: str) -> Any:
-        return self._from_head(_conversion({name: pa.string()})).read_all().column(name)
+        return self._texts_of_head.column(name)
+
+    @cached_property
+    def _texts_of_head(self) -> Any:
+        return self._from_head(_conversion(dict.fromkeys(self.types, pa.string()))).read_all()
 
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         with self._stream() as stream:

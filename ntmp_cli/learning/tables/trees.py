@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.errors import ArtifactError
+
+# Up to so many rows are scored without LightGBM.
+FEW_ROWS = 20_000
 
 
 class NodeArrays(NamedTuple):
@@ -30,28 +34,25 @@ class NodeArrays(NamedTuple):
         return cls(feature, tree.threshold.astype(np.float64), left, right, np.where(leaf, values, 0.0))
 
     @classmethod
-    def of_lightgbm(cls, root: dict[str, Any]) -> NodeArrays:
-        """A tree as LightGBM dumps it."""
-        nodes: list[tuple[int, float, int, int, float]] = []
-
-        def add(node: dict[str, Any]) -> int:
-            at = len(nodes)
-            if "split_feature" not in node:
-                nodes.append((-1, 0.0, -1, -1, node["leaf_value"]))
-                return at
-            nodes.append((0, 0.0, 0, 0, 0.0))
-            left, right = add(node["left_child"]), add(node["right_child"])
-            nodes[at] = (node["split_feature"], node["threshold"], left, right, 0.0)
-            return at
-
-        add(root)
-        feature, threshold, left, right, value = (np.array(column) for column in zip(*nodes, strict=True))
+    def of_lightgbm(cls, text: str) -> NodeArrays:
+        """A tree of LightGBM's text format: splits first, then leaves, which children name by −1, −2, …"""
+        lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        value = np.array(lines["leaf_value"].split(), dtype=np.float64)
+        if int(lines["num_leaves"]) == 1:
+            none = np.array([-1], dtype=np.int32)
+            return cls(none, np.zeros(1), none, none, value)
+        feature = np.array(lines["split_feature"].split(), dtype=np.int32)
+        threshold = np.array(lines["threshold"].split(), dtype=np.float64)
+        splits, leaves = len(feature), len(value)
+        children = (np.array(lines[f"{side}_child"].split(), dtype=np.int32) for side in ("left", "right"))
+        left, right = (np.where(child < 0, splits - child - 1, child) for child in children)
+        no_child = np.full(leaves, -1, dtype=np.int32)
         return cls(
-            feature.astype(np.int32),
-            threshold.astype(np.float64),
-            left.astype(np.int32),
-            right.astype(np.int32),
-            value.astype(np.float64),
+            np.concatenate([feature, no_child]),
+            np.concatenate([threshold, np.zeros(leaves)]),
+            np.concatenate([left, no_child]).astype(np.int32),
+            np.concatenate([right, no_child]).astype(np.int32),
+            np.concatenate([np.zeros(splits), value]),
         )
 
     def scores(self, x: NDArray[np.floating[Any]]) -> Floats:
@@ -85,45 +86,70 @@ class Trees(Protocol):
 
 
 class LightGBMTrees:
-    """A LightGBM booster, kept in LightGBM's text format."""
+    """A LightGBM booster, kept in LightGBM's text format.
+
+    Few rows are scored from the text, by the same comparisons and sums: LightGBM takes longer to load than to score
+    them, and a machine without it can use trees that were grown elsewhere.
+    """
 
     suffix = ".txt"
 
-    def __init__(self, booster: Any) -> None:
-        self._booster = booster
-
-    @property
-    def stages(self) -> int:
-        number: int = self._booster.num_trees()
-        return number
+    def __init__(self, booster: Any = None, text: str = "") -> None:
+        self._booster, self._text = booster, text
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LightGBMTrees:
+        trees = cls(text=content.decode(errors="replace"))
         try:
-            import lightgbm
-        except (ImportError, OSError) as error:
-            raise UsageError(
-                f"this run has trees of LightGBM, which cannot be loaded here ({error})",
-                hint="Install the system's libgomp (on Debian: apt install libgomp1), or train again on this machine.",
-            ) from None
-        try:
-            return cls(lightgbm.Booster(model_str=content.decode()))
-        except (lightgbm.basic.LightGBMError, UnicodeDecodeError):
-            raise ArtifactError("not trees that LightGBM reads") from None
+            trees._parsed  # noqa: B018 - a file that is no model is refused here
+        except (KeyError, ValueError, IndexError):
+            raise ArtifactError("not trees in LightGBM's text format") from None
+        return trees
+
+    @cached_property
+    def _parsed(self) -> list[NodeArrays]:
+        text = self._text or self._booster.model_to_string()
+        body = text[: text.index("end of trees")]
+        return [NodeArrays.of_lightgbm(tree) for tree in body.split("Tree=")[1:]]
+
+    @property
+    def stages(self) -> int:
+        return len(self._parsed)
 
     def scores(self, x: NDArray[np.floating[Any]], stages: int) -> Floats:
-        if stages == 0 or not len(x):
-            return np.zeros(len(x))
+        if self._booster is None and len(x) > FEW_ROWS:
+            self._booster = _loaded_booster(self._text)
+        if self._booster is None or stages == 0 or not len(x):
+            return _sum_of_trees(self._parsed[:stages], x)
         scores: Floats = self._booster.predict(x, num_iteration=stages, raw_score=True)
         return scores
 
     def nodes(self, stages: int) -> list[NodeArrays]:
-        dumped = self._booster.dump_model(num_iteration=stages)["tree_info"] if stages else []
-        return [NodeArrays.of_lightgbm(tree["tree_structure"]) for tree in dumped]
+        return self._parsed[:stages]
 
     def to_bytes(self, stages: int) -> bytes:
+        if self._booster is None:
+            self._booster = _loaded_booster(self._text)
+        if self._booster is None:
+            return self._text.encode()
         text: str = self._booster.model_to_string(num_iteration=stages)
         return text.encode()
+
+
+def _loaded_booster(text: str) -> Any:
+    """LightGBM's own object, None where LightGBM cannot be loaded."""
+    try:
+        import lightgbm
+    except (ImportError, OSError):
+        return None
+    return lightgbm.Booster(model_str=text)
+
+
+def _sum_of_trees(trees: Iterable[NodeArrays], x: NDArray[np.floating[Any]]) -> Floats:
+    scores = np.zeros(len(x))
+    for tree in trees:
+        scores += tree.scores(x)
+    return scores
 
 
 class TreeArrays:
@@ -152,11 +178,7 @@ class TreeArrays:
         return cls([NodeArrays(*tree) for tree in zip(*columns, strict=True)])
 
     def scores(self, x: NDArray[np.floating[Any]], stages: int) -> Floats:
-        scores = np.zeros(len(x))
-        features = np.asarray(x, dtype=np.float32)
-        for tree in self._trees[:stages]:
-            scores += tree.scores(features)
-        return scores
+        return _sum_of_trees(self._trees[:stages], np.asarray(x, dtype=np.float32))
 
     def nodes(self, stages: int) -> list[NodeArrays]:
         return self._trees[:stages]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.data.user.grouping import counts_of_tuples, group_rows, hold_out
+from ntmp_cli.data.user.grouping import counts_of_tuples, group_rows, hold_out, hold_out_blocks
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError
 
@@ -62,6 +62,18 @@ def test_held_out_and_kept_rows_are_all_rows(size, share, seed):
     assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(size))
     assert len(held_out) == round(size * share)
     assert (np.diff(kept) > 0).all()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0, 0.99), st.integers(0, 5))
+def test_blocks_are_held_out_whole_and_one_is_kept(owners, share, seed):
+    blocks = np.array([f"b{owner}" for owner in owners])
+    kept, held_out = hold_out_blocks(blocks.tolist(), share, np.random.default_rng(seed))
+    assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(len(blocks)))
+    assert len(kept)
+    assert not set(blocks[kept]) & set(blocks[held_out])
+    # No block more or less would come closer.
+    off = abs(len(held_out) - share * len(blocks))
+    assert off <= max(np.unique(blocks, return_counts=True)[1]) or len(set(blocks[kept])) == 1
 
 
 def test_only_twenty_problems_are_shown_and_all_are_counted():
