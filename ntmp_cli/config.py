@@ -203,7 +203,11 @@ class TrainConfig(Settings):
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
     model: str = Field(
         "auto",
-        description="What is learned, see `ntmp list models`: on tables linear model and trees, else the network mlp.",
+        description="What is learned, see `ntmp list models`: on tables linear model and trees, else the network mlp; "
+        "or sklearn:PACKAGE.CLASS, as in sklearn:linear_model.LogisticRegression.",
+    )
+    estimator: dict[str, Any] = Field(
+        {}, description="Parameters of the scikit-learn classifier: --set estimator.C=0.1."
     )
     encoder: str | None = Field(
         None,

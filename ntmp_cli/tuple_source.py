@@ -97,6 +97,9 @@ class TupleSource(Protocol):
     def blocks(self) -> Integers | None:
         """Block of every tuple, training ones first; None where every tuple stands alone."""
 
+    def weights(self) -> NDArray[np.float64] | None:
+        """Weight of every tuple, training ones first; None where all are 1."""
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -110,6 +113,8 @@ class ArraySource:
     name: str = "the arrays"
     shares_instances: bool = False
     tuple_blocks: Integers | None = None
+    tuple_weights: NDArray[np.float64] | None = None
+    standardised: bool = False
 
     @property
     def task(self) -> Task:
@@ -119,7 +124,7 @@ class ArraySource:
 
     @property
     def instance(self) -> InstanceFormat:
-        return InstanceFormat(self.tuples.shape[1:], self.tuples.dtype)
+        return InstanceFormat(self.tuples.shape[1:], self.tuples.dtype, standardised=self.standardised)
 
     def tuple_shards(self) -> Sequence[tuple[str, int]]:
         return [("tuples", len(self.sizes))]
@@ -145,3 +150,6 @@ class ArraySource:
 
     def blocks(self) -> Integers | None:
         return self.tuple_blocks
+
+    def weights(self) -> NDArray[np.float64] | None:
+        return self.tuple_weights

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, MAPPING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, ESTIMATOR, ESTIMATOR_LINE, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config
 from ntmp_cli.data.user.mapping import FeatureMapping
@@ -19,6 +19,8 @@ from ntmp_cli.learning.tables.scorer import TableScorer
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer
 
 # Raw instances to scores.
 Score = Callable[[NDArray[Any]], NDArray[np.float64]]
@@ -40,6 +42,8 @@ def load_score(run: RunArtifact, device: str = "auto") -> Score:
     """What scores raw instances as the run does, on a device where that is a network."""
     if run.summary.learner == "table":
         return load_table_scorer(run).score
+    if run.summary.learner == "estimator":
+        return load_estimator_scorer(run).score
     from ntmp_cli.learning.devices import choose_device
     from ntmp_cli.learning.models import predict
     from ntmp_cli.learning.restore import batch_size
@@ -57,6 +61,20 @@ def load_table_scorer(run: RunArtifact) -> TableScorer:
         raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
     if scorer.weight.shape != run.summary.instance.shape:
         raise ArtifactError(f"{run.path}: the weights do not fit the instances that the manifest describes")
+    return scorer
+
+
+def load_estimator_scorer(run: RunArtifact) -> EstimatorScorer:
+    """The scikit-learn classifier of a run on a table."""
+    from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer
+
+    try:
+        files = {name: run.file(name).read_bytes() for name in (ESTIMATOR, ESTIMATOR_LINE)}
+        scorer = EstimatorScorer.from_files(files)
+    except ArtifactError as error:
+        raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
+    if (scorer.features,) != run.summary.instance.shape:
+        raise ArtifactError(f"{run.path}: the classifier does not fit the instances that the manifest describes")
     return scorer
 
 

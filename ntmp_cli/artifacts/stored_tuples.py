@@ -99,6 +99,9 @@ class StoredTuples:
         _, codes = np.unique(np.array([block for split in sizes for block in stored[split]]), return_inverse=True)
         return codes.astype(np.int64)
 
+    def weights(self) -> NDArray[np.float64] | None:
+        return None
+
     def test_instances(self) -> NDArray[np.generic]:
         return self._test_instances
 

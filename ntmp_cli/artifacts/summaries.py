@@ -15,6 +15,8 @@ from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
     ENCODER_WEIGHTS,
+    ESTIMATOR,
+    ESTIMATOR_LINE,
     HISTORY,
     PRIOR,
     RANKINGS,
@@ -219,7 +221,8 @@ class RunSummary(Summary):
         return self
 
     def misfits(self, files: Files) -> Iterator[str]:
-        yield from missing("model", files, WEIGHTS, SCORES)
+        weights = (ESTIMATOR, ESTIMATOR_LINE) if self.learner == "estimator" else (WEIGHTS,)
+        yield from missing("model", files, *weights, SCORES)
         if files.get(HISTORY) != self.epochs:
             yield f"epochs: {self.epochs}, but {HISTORY} has {files.get(HISTORY)} rows"
         if (self.encoder is not None) != (ENCODER_WEIGHTS in files):

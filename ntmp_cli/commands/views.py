@@ -110,6 +110,12 @@ def _by_split(sizes: BySplit[int]) -> str:
     return f"{sizes.train:,}{heldout}"
 
 
+def _learner_words(learner: Mapping[str, Any]) -> str:
+    if "rounds" in learner:
+        return f"{learner['rounds']} rounds of EM"
+    return f"penalty {learner['penalty']:g}" if "penalty" in learner else f"{learner['stages']} trees"
+
+
 def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Mapping[str, Any]]) -> None:
     """How a training ended."""
     last = history[run.selected_epoch - 1]
@@ -124,7 +130,7 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
         shown["epoch kept"] = f"{run.selected_epoch} of {run.epochs}"
         shown["training loss"] = "none, computed at once" if run.loss is None else f"{run.loss:.5f}"
     for learner in last.get("learners", ()):
-        what = f"penalty {learner['penalty']:g}" if "penalty" in learner else f"{learner['stages']} trees"
+        what = _learner_words(learner)
         shown[f"  {learner['learner']}"] = f"weight {learner['weight']:.2f}, {what}, loss {learner['nll']:.4f}"
     if run.spread:
         shown["spread of tuples"] = f"{run.spread:g}, of an intercept that members of a tuple share"

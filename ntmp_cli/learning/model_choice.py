@@ -7,23 +7,32 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.tuple_source import InstanceFormat
 
 AUTO, TREES = "auto", "trees"
+# Before the class of a scikit-learn classifier, which EM fits to the counts.
+SKLEARN = "sklearn:"
 # On tables these are fitted to whole tuples by the count likelihood; `linear` is a network elsewhere.
 TABLE_MODELS = (AUTO, "linear", TREES)
 TABLE_METHOD = "count"
 # What `auto` is where no learner for tables applies.
 NETWORK = "mlp"
 # Settings of every training that a learner for tables uses as well.
-TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored"}
+TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored", "estimator"}
+
+
+def is_estimator(model: str) -> bool:
+    """Whether a model's name stands for a scikit-learn classifier."""
+    return model.startswith(SKLEARN)
 
 
 def is_table_training(config: TrainConfig, instance: InstanceFormat) -> bool:
     """Whether a learner for tables is trained: by the count likelihood, on vectors that no encoder made."""
     on_table = len(instance.shape) == 1 and config.encoder is None
+    if config.estimator and not is_estimator(config.model):
+        raise UsageError(f"estimator: model {config.model} has no such parameters; {SKLEARN}PACKAGE.CLASS has")
     if config.method == TABLE_METHOD and on_table:
-        return config.model in TABLE_MODELS
-    if config.model == TREES:
+        return config.model in TABLE_MODELS or is_estimator(config.model)
+    if config.model == TREES or is_estimator(config.model):
         what = "method count" if config.method != TABLE_METHOD else "rows of a table"
-        raise UsageError(f"model {TREES} needs {what}", hint="Use --model mlp.")
+        raise UsageError(f"model {config.model} needs {what}", hint="Use --model mlp.")
     return False
 
 
@@ -40,7 +49,11 @@ def unused_by_tables(config: TrainConfig) -> set[str]:
 
 def require_model(name: str) -> None:
     """Refuse an unknown name before any work is done."""
-    if name not in TABLE_MODELS:
+    if is_estimator(name):
+        from ntmp_cli.learning.tables.estimator_scorer import named_estimator
+
+        named_estimator(name, {})
+    elif name not in TABLE_MODELS:
         from ntmp_cli.learning.models import require_network
 
         require_network(name)

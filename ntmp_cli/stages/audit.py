@@ -173,7 +173,7 @@ def _judge(
     first = None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config)[0].noise
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
-    if run.summary.learner == "table" and not StoredTuples(tuples).shares_instances:
+    if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
         # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
         assert stored is not None, "a run on a table keeps such scores"
         fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, tuples))], None
@@ -233,7 +233,7 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
         )
     shared = [
         *("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr"),
-        *("optimizer", "weight_decay", "ema", "normalize"),
+        *("optimizer", "weight_decay", "ema", "normalize", "estimator"),
     ]
     # Of a run by another method, `count` has its default settings.
     wanted = {*shared, "self_training", "mask_rate"}
@@ -246,7 +246,7 @@ def _cross_fitted(
     settings: TrainConfig, folds: int, tuples: TuplesArtifact, run: RunArtifact, options: CrossFitOptions
 ) -> list[ScoredTuples]:
     """All training tuples, scored at their rate by classifiers like the run's that did not see them."""
-    if run.summary.learner == "table":
+    if run.summary.learner != "network":
         return [cross_fitted_tuples(settings, StoredTuples(tuples))]
     from ntmp_cli.learning.cross_fitting import CrossFit, scores_at_tuple_rate
     from ntmp_cli.learning.devices import choose_device

@@ -95,7 +95,7 @@ def _explain_images(
 def _judged(config: ExplainConfig, run: RunArtifact, tuples: TuplesArtifact) -> list[JudgedTuples]:
     """Tuples that no score was trained on: held-out ones, or, where a run learned from those too, fold by fold."""
     source = StoredTuples(tuples)
-    if run.summary.learner != "table" or source.shares_instances:
+    if run.summary.learner == "network" or source.shares_instances:
         return [_heldout(run, tuples)]
     folds = fold_scorers(train_config(run), source, config.folds)
     return [JudgedTuples(scorer.score, judged.x, judged.observed) for scorer, judged in folds]

@@ -61,6 +61,11 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
 
 
 def _content(form: str, run: RunArtifact, columns: RawColumns | None, temperature: float) -> bytes:
+    if run.summary.learner == "estimator":
+        raise UsageError(
+            f"{run.path}: a classifier of scikit-learn cannot be exported",
+            hint="`ntmp predict` scores rows with it; a run with --model auto, linear or trees can be exported.",
+        )
     if run.summary.learner == "table":
         if form != "onnx":
             raise UsageError(f"{run.path}: a classifier of a table cannot become {form}", hint="Use --format onnx.")

@@ -40,7 +40,7 @@ from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.method import GradientMethod, Method, methods
-from ntmp_cli.learning.model_choice import TABLE_METHOD, is_table_training, unused_by_tables
+from ntmp_cli.learning.model_choice import TABLE_METHOD, is_estimator, is_table_training, unused_by_tables
 from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.tables.training import train_table
 from ntmp_cli.plugins import plugin_settings
@@ -104,6 +104,11 @@ def train(
 
     if on_table:
         _warn_of_networks_settings(config)
+        if is_estimator(config.model):
+            from ntmp_cli.learning.tables.estimator_scorer import dump_estimator, named_estimator
+
+            # Refuses what could not be published before anything is computed.
+            dump_estimator(named_estimator(config.model, config.estimator))
         source = StoredTuples(tuples)
         publish(train_table(config, source), source)
     else:

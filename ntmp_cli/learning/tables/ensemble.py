@@ -304,6 +304,8 @@ def _fits(
     x = everything.standardisation(data.x)
     objective = data.objective(spread)
     penalties = {s.penalty for s in settings if s.family != SOFT}
+    if penalties and data.one_rate:  # a strong penalty alone may leave a constant, from which any sign can come
+        penalties.add(min(PENALTIES))
     start = start_model(data, x, everything.standardisation) if penalties else constant_model(x.shape[1], data.rate)
     path = dict(count_path(x, objective, sorted(penalties), start, one_rate=data.one_rate)) if penalties else {}
     for setting in settings:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +16,27 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation
 from ntmp_cli.learning.method import HeldoutScores, methods
+from ntmp_cli.learning.model_choice import is_estimator
 from ntmp_cli.learning.pool_prior import prior_of_pool
-from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult
+from ntmp_cli.learning.results import EpochRecord, InstanceScorer, Trained, TrainingResult
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
 from ntmp_cli.learning.tables.ensemble import folds as split_into_folds
-from ntmp_cli.learning.tables.scorer import TableScorer
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData, TupleSource
 
+if TYPE_CHECKING:
+    from ntmp_cli.learning.tables.em import FittedEstimator
+
 log = logging.getLogger(__name__)
 
 
-def train_table(config: TrainConfig, source: TupleSource) -> Trained:
+def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None) -> Trained:
     """The configured learner, fitted to all tuples; held-out ones too, unless tuples share instances.
 
-    Its scores of tuples are out of fold, so that they calibrate and audit as those of held-out tuples do.
+    Its scores of tuples are out of fold, so that they calibrate and audit as those of held-out tuples do. A
+    scikit-learn classifier is made of its name and parameters, unless the caller has one.
     """
     started = time.perf_counter()
     if (config.ranks or 1) > 1:
@@ -47,7 +52,7 @@ def train_table(config: TrainConfig, source: TupleSource) -> Trained:
             hint="Use tuples with 0 < m < n, or of several rates.",
         )
     data, splits = _table_data(config, source, heldout)
-    fitted = fit_table(data, config.model, stream(config.seed, "tables"), splits)
+    fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
     prior = None
     if config.prior_or_none is None:
         prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"))
@@ -66,7 +71,7 @@ def train_table(config: TrainConfig, source: TupleSource) -> Trained:
     return Trained(
         methods.get(config.method),
         config.model,
-        "table",
+        "estimator" if is_estimator(config.model) else "table",
         scorer,
         TrainingResult([record], 1),
         heldout=HeldoutScores(
@@ -83,16 +88,32 @@ def train_table(config: TrainConfig, source: TupleSource) -> Trained:
 def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuples:
     """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the fit to all."""
     data, _ = _table_data(config, source, None)
-    fitted = fit_table(data, config.model, stream(config.seed, "tables"))
+    fitted = _fit(config, data, stream(config.seed, "tables"))
     return _scored(config, data, fitted)
 
 
-def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterator[tuple[TableScorer, TableData]]:
+def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterator[tuple[InstanceScorer, TableData]]:
     """Classifiers like the configured one, each fitted without a fold of all tuples, and that fold."""
     data, _ = _table_data(config, source, source.heldout())
     rng = stream(config.seed, "fold-scorers")
     for split in split_into_folds(data, rng, folds):
-        yield fit_table(data.some(split.training), config.model, rng).scorer, data.some(split.judged)
+        yield _fit(config, data.some(split.training), rng).scorer, data.some(split.judged)
+
+
+def _fit(
+    config: TrainConfig,
+    data: TableData,
+    rng: np.random.Generator,
+    splits: Sequence[Split] | None = None,
+    estimator: Any = None,
+) -> FittedTable | FittedEstimator:
+    if not is_estimator(config.model):
+        return fit_table(data, config.model, rng, splits)
+    from ntmp_cli.learning.tables.em import fit_estimator
+    from ntmp_cli.learning.tables.estimator_scorer import named_estimator
+
+    chosen = named_estimator(config.model, config.estimator) if estimator is None else estimator
+    return fit_estimator(data, chosen, rng, splits)
 
 
 def _table_data(
@@ -107,7 +128,14 @@ def _table_data(
     x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
-    data = TableData(_rows(x), CountObservations(sizes, counts, law), unlabeled, config.prior_or_none, source.blocks())
+    data = TableData(
+        _rows(x),
+        CountObservations(sizes, counts, law),
+        unlabeled,
+        config.prior_or_none,
+        source.blocks(),
+        source.weights(),
+    )
     if heldout is None or not source.shares_instances:
         return data, None
     training = len(sizes) - len(heldout.sizes)
@@ -119,7 +147,7 @@ def _rows(raw: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.ascontiguousarray(raw, dtype=np.float64)
 
 
-def _scored(config: TrainConfig, data: TableData, fitted: FittedTable) -> ScoredTuples:
+def _scored(config: TrainConfig, data: TableData, fitted: FittedTable | FittedEstimator) -> ScoredTuples:
     observed, judged = data.observed, fitted.judged
     pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
     noise = getattr(config.settings, "count_noise", 0.0)

@@ -28,9 +28,16 @@ def test_one_rate_and_a_pool_point_to_the_positive_class(m: int, prior: float) -
     assert area(one_rate(150, 4, m, pool=600, prior=prior)) > 0.9
 
 
-def test_the_wrong_side_of_the_prior_turns_the_start_around() -> None:
+def test_where_counts_have_no_sign_the_prior_has() -> None:
+    """Tuples that are half positive look the same with the classes exchanged."""
+    drawn = one_rate(300, 4, 2, pool=600, prior=0.8)
+    assert area(drawn) > 0.9
+    assert area(replace(drawn, data=replace(drawn.data, prior=0.2))) < 0.1
+
+
+def test_a_wrong_prior_does_not_turn_tuples_around_whose_counts_have_a_sign() -> None:
     drawn = one_rate(150, 4, 1, pool=600, prior=0.8)
-    assert area(replace(drawn, data=replace(drawn.data, prior=0.1))) < 0.1
+    assert area(replace(drawn, data=replace(drawn.data, prior=0.1))) > 0.9
 
 
 @pytest.mark.parametrize("m", [1, 4])

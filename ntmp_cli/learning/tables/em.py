@@ -1,0 +1,139 @@
+"""Any scikit-learn classifier learned from counts, by expectation maximisation.
+
+E-step: the exact posterior q_i = P(y_i=1 | z, observation) of every member given its tuple's count.
+M-step: the classifier is fitted to every row twice, as positive with weight q_i and as negative with weight 1 − q_i.
+The first posteriors come from the linear count likelihood. A flexible classifier reproduces its posteriors more closely
+in every round, so the number of rounds is chosen by the count likelihood of tuples that a fit has not seen; the same
+scores give the line that calibrates the log-odds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.counting.recalibration import recalibrate
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.tables.data import TableData
+from ntmp_cli.learning.tables.ensemble import PENALTIES, START_PENALTY, Split, folds
+from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, log_odds
+from ntmp_cli.learning.tables.linear import count_fit
+from ntmp_cli.learning.tables.starts import start_model
+
+ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class FittedEstimator:
+    """The classifier, and what it was judged by; the same facts as of an ensemble."""
+
+    scorer: EstimatorScorer
+    """Log-odds at the rate of the tuples."""
+    judged: Ints
+    scores: Floats
+    nll: float
+    learners: Sequence[dict[str, Any]]
+    spread: float | None = None
+
+
+def fit_estimator(
+    data: TableData, estimator: Any, rng: np.random.Generator, splits: Sequence[Split] | None = None
+) -> FittedEstimator:
+    """The classifier after the round whose fits make the counts of other tuples most probable, fitted to all tuples.
+
+    Given splits judge instead of folds, and the fit is to the tuples that some split learns from.
+    """
+    require_weighted(estimator)
+    seeded = with_seeds(estimator, rng)
+    cross_fitting = folds(data, rng) if splits is None else splits
+    judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
+    by_round = _out_of_fold(data, seeded, cross_fitting)[:, data.rows(judged)]
+    judging = data.some(judged)
+    lines = [recalibrate(z, judging.observed) for z in by_round]
+    best = int(np.argmin([line.nll for line in lines]))
+    line = lines[best]
+    whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
+    *_, fitted = em(seeded, whole, best + 1)
+    facts = {"learner": type(estimator).__name__, "weight": 1.0, "nll": line.nll, "rounds": best + 1}
+    scorer = EstimatorScorer(fitted, data.x.shape[1], line.slope, line.intercept)
+    return FittedEstimator(scorer, judged, line.slope * by_round[best] + line.intercept, line.nll, [facts])
+
+
+def em(estimator: Any, data: TableData, rounds: int) -> Iterator[Any]:
+    """The fitted classifier of every round."""
+    z = _first_scores(data)
+    for _ in range(rounds):
+        fitted = _weighted_fit(estimator, data, count_posterior(z, data.observed))
+        yield fitted
+        z = log_odds(fitted, data.x)
+
+
+def _first_scores(data: TableData) -> Floats:
+    """Of the linear count likelihood; for tuples of one rate by a weak penalty.
+
+    A strong one may leave a constant, at which EM would stay, or exchange the classes.
+    """
+    x, objective = data.standardisation(data.x), data.objective()
+    penalty = min(PENALTIES) if data.one_rate else START_PENALTY
+    return count_fit(x, objective, penalty, start_model(data, x, data.standardisation)).scores(x)
+
+
+def require_weighted(estimator: Any) -> None:
+    """Refuse an estimator that EM cannot use."""
+    name = type(estimator).__name__
+    last = _last_step(estimator)
+    if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        raise UsageError(f"{name} is not a scikit-learn classifier", hint="Pass one, as in LogisticRegression().")
+    lacks = [] if has_fit_parameter(last, "sample_weight") else ["fit(…, sample_weight=…)"]
+    lacks += [] if hasattr(estimator, "predict_proba") else ["predict_proba"]
+    if lacks:
+        raise UsageError(
+            f"{name} cannot learn from counts: it has no {' and no '.join(lacks)}",
+            hint="Use a classifier that has both, such as LogisticRegression or RandomForestClassifier.",
+        )
+
+
+def with_seeds(estimator: Any, rng: np.random.Generator) -> Any:
+    """A copy whose unset seeds are set, so that equal seeds of a training give equal classifiers."""
+    names = sorted(name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state")
+    params = estimator.get_params()
+    # A number for every name, given or not: what one step is seeded with does not depend on the others.
+    seeds = {name: int(rng.integers(2**31 - 1)) for name in names}
+    return clone(estimator).set_params(**{name: seed for name, seed in seeds.items() if params[name] is None})
+
+
+def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split]) -> Floats:
+    """(rounds, instances) log-odds of the judged members by fits that have not seen them; NaN elsewhere."""
+    scores = np.full((ROUNDS, len(data.x)), np.nan)
+    for split in splits:
+        rows = data.rows(split.judged)
+        for number, fitted in enumerate(em(estimator, data.some(split.training), ROUNDS)):
+            scores[number, rows] = log_odds(fitted, data.x[rows])
+    return scores
+
+
+def _weighted_fit(estimator: Any, data: TableData, q: Floats) -> Any:
+    """The M-step; rows without weight are left out, because some classifiers count rows."""
+    by_row = np.ones(len(q)) if data.weights is None else data.weights[data.observed.owner]
+    weights = np.concatenate([by_row * q, by_row * (1 - q)])
+    labels, used = np.repeat([1, 0], len(q)), weights > 0
+    x = np.concatenate([data.x, data.x])[used]
+    name = "sample_weight"
+    if (steps := getattr(estimator, "steps", None)) is not None:
+        name = f"{steps[-1][0]}__sample_weight"
+    try:
+        return clone(estimator).fit(x, labels[used], **{name: weights[used]})
+    except (ValueError, TypeError) as error:  # what scikit-learn says of wrong parameters, and of data
+        raise UsageError(f"{type(estimator).__name__} cannot be fitted: {error}") from error
+
+
+def _last_step(estimator: Any) -> Any:
+    steps = getattr(estimator, "steps", None)
+    return estimator if steps is None else steps[-1][1]

@@ -1,0 +1,166 @@
+"""Which rows of X form which tuple, and what is known of every tuple: ids, counts, weights and blocks in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ntmp_cli.data.user.grouping import group_rows
+from ntmp_cli.errors import DataError, UsageError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+# One id per row, None or NaN where a row belongs to no tuple.
+TupleIds = Sequence[Hashable] | NDArray[Any]
+# A value per tuple, by its id, or one number per row that is equal within a tuple.
+ByTuple = Mapping[Hashable, Any] | ArrayLike
+
+
+def count_labels(tuples: TupleIds, counts: ByTuple, blocks: ByTuple | None = None) -> Floats:
+    """Ids and counts as one array y, for tools that call fit(X, y): one row per row of X, in its order.
+
+    Its columns are the number of the tuple, its count and, where there are blocks, the number of the block; rows
+    without tuple have NaN.
+
+        >>> count_labels(["a", "a", "b", None], {"a": 1, "b": 0})
+        array([[ 0.,  1.],
+               [ 0.,  1.],
+               [ 1.,  0.],
+               [nan, nan]])
+    """
+    ids = _plain_list(tuples)
+    groups = TupleRows.of(ids, len(ids))
+    columns = [np.arange(len(groups)), groups.counts(counts)]
+    if blocks is not None:
+        columns.append(groups.blocks(blocks))
+    labels = np.full((len(ids), len(columns)), np.nan)
+    labels[groups.rows] = np.repeat(np.stack(columns, axis=1), groups.sizes, axis=0)
+    return labels
+
+
+def is_count_labels(y: Any) -> bool:
+    """Whether y has the shape that `count_labels` gives."""
+    return isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] in (2, 3)
+
+
+@dataclass(frozen=True)
+class TupleRows:
+    """Rows tuple by tuple, in the order in which the tuples appear; the other rows are the pool."""
+
+    names: Sequence[Hashable]
+    rows: Ints
+    sizes: Ints
+    pool: Ints
+
+    @classmethod
+    def of(cls, ids: Sequence[Hashable], rows: int) -> TupleRows:
+        if len(ids) != rows:
+            raise DataError(f"tuples has {len(ids)} ids, but X has {rows} rows", hint="One id per row of X.")
+        numbers: dict[Hashable, int] = {}
+        codes = np.array([-1 if _is_missing(i) else numbers.setdefault(i, len(numbers)) for i in ids], np.int32)
+        if not numbers:
+            raise DataError("no row has a tuple id", hint="Rows without an id are unlabeled; the others form tuples.")
+        order, offsets = group_rows(codes, len(numbers))
+        return cls(list(numbers), order, np.diff(offsets), np.flatnonzero(codes < 0))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def counts(self, counts: ByTuple) -> Ints:
+        """(T,) number of positives, or the first reason why that is impossible."""
+        known = self._by_tuple("counts", counts)
+        whole = np.isfinite(known) & (known == np.floor(known))
+        possible = whole & (known >= 0) & (known <= self.sizes)
+        if not possible.all():
+            wrong = int(np.argmin(possible))
+            raise DataError(f"tuple {self.names[wrong]} has {self.sizes[wrong]} rows but count {known[wrong]:g}")
+        return known.astype(np.int64)
+
+    def weights(self, weights: ByTuple) -> Floats:
+        """(T,) weights; none is negative, and not all are zero."""
+        known = self._by_tuple("sample_weight", weights)
+        if not (np.isfinite(known).all() and (known >= 0).all() and known.any()):
+            raise DataError("sample_weight: expected finite numbers from 0 on, not all of them 0")
+        return known
+
+    def blocks(self, blocks: ByTuple) -> Ints:
+        """(T,) number of every tuple's block."""
+        values = self._values("blocks", blocks)
+        numbers: dict[Hashable, int] = {}
+        return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+
+    def _by_tuple(self, what: str, values: ByTuple) -> Floats:
+        try:
+            return np.array([float(value) for value in self._values(what, values)])
+        except (TypeError, ValueError):
+            raise DataError(f"{what}: expected numbers") from None
+
+    def _values(self, what: str, values: ByTuple) -> list[Any]:
+        """One value per tuple."""
+        if isinstance(values, Mapping):
+            if missing := [str(name) for name in self.names if name not in values]:
+                raise DataError(f"{what} has no entry for tuple {', '.join(missing[:5])}")
+            return [values[name] for name in self.names]
+        by_row, number = _plain_list(values), len(self.rows) + len(self.pool)
+        if len(by_row) != number:
+            raise DataError(
+                f"{what} has {len(by_row)} values, but X has {number} rows", hint="Or pass a mapping by id."
+            )
+        starts = np.cumsum(self.sizes) - self.sizes
+        own = [by_row[row] for row in self.rows.tolist()]
+        first = [own[start] for start in starts.tolist()]
+        owner = np.repeat(np.arange(len(self)), self.sizes).tolist()
+        if any(
+            value != first[t] and not (_is_missing(value) and _is_missing(first[t]))
+            for t, value in zip(owner, own, strict=True)
+        ):
+            raise DataError(f"{what} of rows of one tuple differ")
+        return first
+
+
+@dataclass(frozen=True)
+class KnownTuples:
+    """What `fit` was told of the rows of X."""
+
+    groups: TupleRows
+    counts: Ints
+    blocks: Ints | None = None
+
+
+def read_tuples(rows: int, tuples: TupleIds, counts: ByTuple | None, blocks: ByTuple | None = None) -> KnownTuples:
+    """Ids with their counts, or `count_labels` in the place of ids."""
+    if counts is not None:
+        groups = TupleRows.of(_plain_list(tuples), rows)
+        return KnownTuples(groups, groups.counts(counts), None if blocks is None else groups.blocks(blocks))
+    y = np.asarray(tuples)
+    if not (is_count_labels(y) and y.dtype.kind == "f"):
+        raise UsageError(
+            "the counts are missing",
+            hint="Use fit(X, tuples, counts), or fit(X, y) with y = count_labels(tuples, counts).",
+        )
+    groups = TupleRows.of(y[:, 0].tolist(), rows)
+    inside = y[:, 2] if y.shape[1] == 3 and blocks is None else blocks
+    return KnownTuples(groups, groups.counts(y[:, 1]), None if inside is None else groups.blocks(inside))
+
+
+def _plain_list(values: Any) -> list[Any]:
+    """The values of a sequence, an array or a column of a DataFrame."""
+    for convert in ("tolist", "to_list", "to_pylist"):
+        if hasattr(values, convert):
+            plain = getattr(values, convert)()
+            return plain if isinstance(plain, list) else [plain]
+    return list(values)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, and what pandas puts in their place."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither true nor false
+        return type(value).__name__ == "NAType"
