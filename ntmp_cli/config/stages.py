@@ -1,0 +1,171 @@
+"""Settings of the stages around a training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+)
+
+from ntmp_cli.config.tuples import quoted_specs
+from ntmp_cli.settings import Settings
+
+HolmFamily = Literal["cell", "dataset", "metric", "all"]
+
+
+class PredictConfig(Settings):
+    """Score new rows with a run."""
+
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Share of positives where the labels are used. Default: that of the run."
+    )
+    with_counts: bool = Field(
+        False, description="Rows have tuple ids and counts: add the exact posterior given the count."
+    )
+
+
+class EstimatePriorConfig(Settings):
+    """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer was not trained on."""
+
+    estimator: str = Field(
+        "em-affine", description="Estimator whose value is used, see `ntmp list priors`; all are reported."
+    )
+    score: Literal["count", "discriminant"] = Field(
+        "count", description="Score model: a network by the count likelihood, or the closed form (seconds, weaker)."
+    )
+    model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
+    encoder: str | None = Field(
+        None, description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME or clip."
+    )
+    encoder_weights: str | None = Field(
+        None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
+    )
+    clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
+    clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
+    epochs: int = Field(6, ge=1, description="Passes of the network over its fold of the data.")
+    batch_size: int | None = Field(None, ge=2, description="Instances per step. Default: as in `ntmp train`.")
+    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
+    warmup: Literal["none", "discriminant"] = Field(
+        "none", description="What starts the network on hard data: nothing, or the closed form."
+    )
+    count_noise: float = Field(0.0, ge=0, lt=1, description="Probability that a recorded count is off by one.")
+    folds: int | None = Field(
+        None,
+        ge=2,
+        description="Estimate on all tuples, in so many folds, each scored by a model of the others; only for data "
+        "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none.",
+    )
+    resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of tuples and U.")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals and bands.")
+    assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
+        None, description="Outside knowledge for tuples that are all half positive: prior<0.5 or prior>0.5."
+    )
+    memory_mb: int = Field(
+        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+    )
+    seed: int = Field(0, ge=0, description="Seed of initialisation, batch order and bootstrap.")
+
+
+class DesignConfig(Settings):
+    """What tuples and an unlabeled pool can tell, before anything is trained."""
+
+    tuples: tuple[str, ...] = Field(
+        (), description="Tuple spec, as for make-tuples, instead of --tuples; repeat to mix."
+    )
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Class prior π of the unlabeled pool. Default: the known one of simulated tuples."
+    )
+    num_tuples: int | None = Field(None, ge=1, description="Tuples sampled from the specs. Default: 10000.")
+    unlabeled_size: int | None = Field(
+        None, ge=1, description="Unlabeled instances beside the specs. Default: as many as the tuples have."
+    )
+    margin: float = Field(0.05, gt=0, lt=1, description="Operating margin ε₀ that the gap should keep.")
+    prior_error: float = Field(0.01, ge=0, lt=1, description="How far the prior that is trained with may be off.")
+    count_noise: float | None = Field(
+        None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
+    )
+    target_risk_error: float = Field(
+        0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Probability that bounds on the noise hold with.")
+
+    @field_validator("tuples", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        return quoted_specs(value)
+
+
+class ExplainConfig(Settings):
+    """Say what a classifier looks at."""
+
+    repeats: int = Field(5, ge=1, description="Permutations of every feature.")
+    folds: int = Field(
+        3, ge=2, description="Folds that judge a classifier of a table, fitted again without each of them."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    seed: int = Field(0, ge=0, description="Seed of permutations and folds.")
+
+
+class ExportConfig(Settings):
+    """Write a run for programs without ntmp."""
+
+    format: Literal["onnx", "torchscript"] = Field("onnx", description="Kind of file.")
+
+
+class AuditConfig(Settings):
+    """Do tuples look as their owner thinks: before training, and in the eyes of a run?"""
+
+    prior: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Class prior π of the unlabeled pool. Default: the run's, or that of simulated tuples.",
+    )
+    folds: int = Field(
+        2,
+        ge=2,
+        description="Folds of the training tuples, each judged by a network of the others: a network that has "
+        "seen a wrong count reproduces it.",
+    )
+    epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
+    flag_above: float = Field(
+        0.5, gt=0, lt=1, description="A tuple is flagged where its count is wrong with more than this probability."
+    )
+    fdr: float = Field(
+        0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg rule that p-values are also counted by."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    resamples: int = Field(500, ge=100, description="Bootstrap resamples of the drift test.")
+    memory_mb: int = Field(
+        4096, ge=1, description="Memory for training instances; larger data are read window by window."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the networks and of the bootstrap.")
+
+
+class EvaluateConfig(Settings):
+    """Score runs on the hidden test labels."""
+
+    reference: str | None = Field(None, description="Method that the others are compared with, e.g. ure+abs.")
+    metrics: tuple[str, ...] = Field((), description="Metric to compute; repeat for several. Default: all.")
+    family: HolmFamily = Field(
+        "metric",
+        description="Comparisons with the reference that Holm's correction spans: those of one metric in one cell "
+        "(data set, tuples, prior), on one data set, in all cells, or of all metrics together.",
+    )
+
+
+class ReportConfig(Settings):
+    """Turn an evaluation into tables and figures."""
+
+    title: str = Field("NTMP results", description="Heading of the report.")
+    metrics: tuple[str, ...] = Field(
+        (),
+        description="Metric column of the table; repeat for several. Default: accuracy, AP, AUROC, Macro-F1.",
+    )
+    compare: Literal["paper"] | None = Field(
+        None,
+        description="paper: the paper's cells beside the measured ones, with the difference; "
+        "beside a method it lacks, its best.",
+    )

@@ -1,0 +1,111 @@
+"""Settings of whole studies and of sweeps."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+)
+
+from ntmp_cli.config.stages import EvaluateConfig, ReportConfig
+from ntmp_cli.settings import Settings
+
+
+class PipelineConfig(Settings):
+    """A study in one file: tuples, trainings, evaluation, report, for several seeds."""
+
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
+    make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
+    estimate_prior: dict[str, Any] | None = Field(
+        None, description="Settings of estimate-prior, without seed; trainings without a prior use it."
+    )
+    train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
+    runs: dict[str, dict[str, Any]] = Field(
+        min_length=1, description="Name of a training to the settings that set it apart."
+    )
+    evaluate: EvaluateConfig = Field(EvaluateConfig(), description="Settings of evaluate.")
+    report: ReportConfig = Field(ReportConfig(), description="Settings of report.")
+
+
+class SweepConfig(Settings):
+    """What all sweeps share: how tuples are sampled and trained on, and how the outcome is judged."""
+
+    seeds: tuple[int, ...] = Field(
+        (0, 1, 2, 3, 4), min_length=1, description="Seed of every repetition; repeat for several."
+    )
+    make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
+    train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
+    runs: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Name of a training to the settings that set it apart. Default: one."
+    )
+    metric: str = Field("ap", description="Metric M that is judged, see `ntmp list metrics`; the rows hold all.")
+    max_width: float = Field(0.05, gt=0, description="Widest 95 % interval w* of M over seeds that counts as stable.")
+    resamples: int = Field(10_000, ge=100, description="Bootstrap resamples B behind every interval.")
+    title: str = Field("", description="Heading of the figure. Default: what was swept.")
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_seed_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed is given twice")
+        return seeds
+
+    @field_validator("offsets", "rates", "priors", check_fields=False)
+    @classmethod
+    def _each_point_once(cls, points: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(points)) != len(points):
+            raise ValueError("a point is given twice")
+        return tuple(sorted(points))
+
+
+class PriorSweepConfig(SweepConfig):
+    """Train with class priors around the estimate π̂, and find the offsets that cost nothing."""
+
+    prior: float | None = Field(
+        None, gt=0, lt=1, description="Estimate π̂ that offsets are added to. Default: make_tuples.prior."
+    )
+    offsets: tuple[float, ...] = Field(
+        tuple(round(0.02 * step, 2) for step in range(-15, 16)),
+        description="Signed offset δ of the prior; repeat for several. Default: -0.30, -0.28 … 0.30.",
+    )
+    margin: float = Field(0.05, ge=0, lt=1, description="Distance ε₀ that π̂+δ keeps from the mean tuple rate ᾱ.")
+    tolerance: float = Field(0.02, ge=0, description="Largest change ε of the mean of M inside the window.")
+
+    @field_validator("offsets")
+    @classmethod
+    def _has_its_reference(cls, offsets: tuple[float, ...]) -> tuple[float, ...]:
+        if 0 not in offsets:
+            raise ValueError("0 must be among the offsets: the estimate itself is what the others are compared with")
+        return offsets
+
+
+class CountNoiseSweepConfig(SweepConfig):
+    """Record counts that are off by one ever more often, and train on them."""
+
+    rates: tuple[float, ...] = Field(
+        (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3),
+        min_length=1,
+        description="Probability p that a recorded count is off by one; repeat for several. Default: 0, 0.05 … 0.3.",
+    )
+    tolerance: float = Field(0.02, ge=0, description="Largest change ε of the mean of M inside the window.")
+
+
+class GapSweepConfig(SweepConfig):
+    """Vary the prior π of U, and with it the gap |π − ᾱ| that the unbiased risk lives on."""
+
+    priors: tuple[float, ...] = Field(
+        tuple(round(0.1 * step, 1) for step in range(1, 10)),
+        min_length=1,
+        description="Prior π of the unlabeled pool; repeat for several. Default: 0.1, 0.2 … 0.9.",
+    )
+    margin: float = Field(0.001, ge=0, lt=1, description="Gap |π − ᾱ| below which a point is left out.")
+
+
+class GridSweepConfig(SweepConfig):
+    """Train with every combination of given values."""
+
+    vary: dict[Literal["make_tuples", "train"], dict[str, list[Any]]] = Field(
+        min_length=1, description="Settings to their values, all crossed."
+    )

@@ -1,0 +1,209 @@
+"""Settings of a training."""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from ntmp_cli.errors import UsageError
+from ntmp_cli.registry import REGISTRIES
+from ntmp_cli.settings import MethodSettings, Settings
+
+ESTIMATE: Literal["estimate"] = "estimate"
+# Panels of `--help`, in this order; an option without panel is shown before them.
+PANELS = METHOD_PANEL, NETWORK_PANEL, OPTIMISATION_PANEL, RUN_PANEL = "Method", "Network", "Optimisation", "Run"
+METHOD: dict[str, Any] = {"panel": METHOD_PANEL}
+NETWORK: dict[str, Any] = {"panel": NETWORK_PANEL}
+OPTIMISATION: dict[str, Any] = {"panel": OPTIMISATION_PANEL}
+RUN: dict[str, Any] = {"panel": RUN_PANEL}
+
+
+class TrainConfig(Settings):
+    """Train an instance scorer on tuples and unlabeled data.
+
+    The settings of the chosen method are declared beside the method. They are given and stored flat, side by side with
+    those below: `TrainConfig(prior=0.5, method="ure", clamp="abs").settings.clamp`.
+    """
+
+    method: str = Field(
+        "count",
+        description="Training method, see `ntmp list methods`; ure where a setting of the risk (clamp …) is given.",
+    )
+    settings: SerializeAsAny[MethodSettings] = Field(
+        default_factory=MethodSettings, description="Settings of the method, declared beside it."
+    )
+    ignored: tuple[str, ...] = Field((), exclude=True, description="Settings that were given for another method.")
+    prior: float | Literal["estimate"] | None = Field(
+        None,
+        description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the one that simulated "
+        "tuples know, else estimated on the pool by `count`; 'estimate' forces that.",
+    )
+    epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
+    seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
+    model: str = Field(
+        "auto",
+        description="What is learned, see `ntmp list models`: on tables linear model and trees, else the network mlp; "
+        "or sklearn:PACKAGE.CLASS, as in sklearn:linear_model.LogisticRegression.",
+    )
+    estimator: dict[str, Any] = Field(
+        {}, description="Parameters of the scikit-learn classifier: --set estimator.C=0.1."
+    )
+    encoder: str | None = Field(
+        None,
+        description="Frozen encoder whose features are learned from, computed once and kept: "
+        "pixels, random, pca, torchvision:NAME or clip.",
+        json_schema_extra=NETWORK,
+    )
+    encoder_weights: str | None = Field(
+        None,
+        description="Weights of a torchvision encoder: a file, or 'default' for the published ones.",
+        json_schema_extra=NETWORK,
+    )
+    clip_model: str = Field(
+        "ViT-B-32",
+        description="CLIP of the encoder: an open_clip name, or a model's JSON file.",
+        json_schema_extra=NETWORK,
+    )
+    clip_weights: str | None = Field(
+        None, description="Weights of that CLIP: a file, or a tag of open_clip.", json_schema_extra=NETWORK
+    )
+    normalize: Literal["auto", "none", "channel"] = Field(
+        "auto",
+        description="Input normalisation; auto: per channel for colour images, per feature for vectors.",
+        json_schema_extra=NETWORK,
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Arithmetic of the network; bfloat16 is for accelerators, on most CPUs it is slower.",
+        json_schema_extra=NETWORK,
+    )
+    batch_size: int | None = Field(
+        None,
+        ge=2,
+        description="Instances per step, of tuples and of U. "
+        "Default: 1024, 256 for the count likelihood; less on small data so that an epoch has 16 steps.",
+        json_schema_extra=OPTIMISATION,
+    )
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.", json_schema_extra=OPTIMISATION)
+    lr: float = Field(1e-3, gt=0, description="Learning rate at the start.", json_schema_extra=OPTIMISATION)
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine", description="Course of the learning rate.", json_schema_extra=OPTIMISATION
+    )
+    weight_decay: float = Field(1e-3, ge=0, description="Weight decay.", json_schema_extra=OPTIMISATION)
+    grad_clip: float | None = Field(
+        None, gt=0, description="Largest norm of a step's gradient. Default: no limit.", json_schema_extra=OPTIMISATION
+    )
+    ema: float = Field(
+        0.99,
+        ge=0,
+        lt=1,
+        description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
+        json_schema_extra=OPTIMISATION,
+    )
+    select: Literal["one-se", "best", "last"] = Field(
+        "one-se",
+        description="Epoch to keep: the latest whose held-out likelihood of counts is within a standard error of the "
+        "best (of other label-free risks, the best), the best, or the last.",
+        json_schema_extra=OPTIMISATION,
+    )
+    trace_every: int = Field(
+        1, ge=0, description="Score the test instances every so many epochs; 0: only at the end.", json_schema_extra=RUN
+    )
+    memory_mb: int = Field(
+        4096,
+        ge=1,
+        description="Memory for training instances; larger data are read window by window.",
+        json_schema_extra=RUN,
+    )
+    ranks: int | None = Field(
+        None,
+        ge=1,
+        description="Data-parallel ranks whose batches are reproduced. Default: one per process of torchrun.",
+        json_schema_extra=RUN,
+    )
+
+    @classmethod
+    def described(cls) -> dict[str, FieldInfo]:
+        """The settings of every training, then those of all methods."""
+        shared = {name: field for name, field in cls.model_fields.items() if name not in ("settings", "ignored")}
+        users: dict[str, list[str]] = {}
+        fields: dict[str, FieldInfo] = {}
+        for method, kind in REGISTRIES["methods"].items():
+            for name, field in kind.settings.model_fields.items():
+                users.setdefault(name, []).append(method)
+                fields.setdefault(name, field)
+        for name, field in fields.items():
+            fields[name] = copy(field)
+            fields[name].description = f"{field.description} ({', '.join(users[name])})"
+            fields[name].json_schema_extra = METHOD
+        return shared | fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compose(cls, values: Any) -> Any:
+        """Gather the settings of the chosen method; those of other methods are set aside by name."""
+        if not isinstance(values, dict) or "settings" in values:
+            return values
+        methods = dict(REGISTRIES["methods"].items())
+        implied = (name for name, kind in methods.items() if kind.implied_by & values.keys())
+        name = values.get("method") or next(implied, cls.model_fields["method"].default)
+        known = REGISTRIES["methods"].get(str(name)).settings.model_fields
+        foreign = {setting for kind in methods.values() for setting in kind.settings.model_fields} - set(known)
+        # None stands for an option that was left out.
+        ignored = tuple(sorted(key for key in foreign & values.keys() if values[key] is not None))
+        shared = {key: value for key, value in values.items() if key not in known and key not in foreign}
+        chosen = {key: value for key, value in values.items() if key in known}
+        return {**shared, "method": name, "settings": chosen, **({"ignored": ignored} if ignored else {})}
+
+    @field_validator("prior", mode="plain")
+    @classmethod
+    def _share_or_estimate(cls, value: Any) -> float | str | None:
+        if value is None or value == ESTIMATE:
+            return None if value is None else ESTIMATE
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 < number < 1:
+            raise ValueError(f"expected a share between 0 and 1, or '{ESTIMATE}'")
+        return number
+
+    @field_validator("settings", mode="wrap")
+    @classmethod
+    def _of_the_method(cls, value: Any, handler: Any, info: ValidationInfo) -> MethodSettings:
+        if isinstance(value, MethodSettings):
+            return value
+        kind: type[MethodSettings] = REGISTRIES["methods"].get(info.data["method"]).settings
+        return kind.model_validate(value)
+
+    @model_serializer(mode="wrap")
+    def _flat(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        method_settings = values.pop("settings", {})
+        return {**values, **method_settings}
+
+    @property
+    def prior_or_none(self) -> float | None:
+        """The prior, where it has been given or resolved."""
+        return None if self.prior == ESTIMATE else self.prior
+
+    def known_prior(self, where: str = "configuration") -> float:
+        """The prior, where it has been resolved."""
+        if self.prior is None or self.prior == ESTIMATE:
+            raise UsageError(
+                f"{where}: prior: required, but not given (--prior X, or --prior-from DIR, written by "
+                "`ntmp estimate-prior`)"
+            )
+        return self.prior
