@@ -209,14 +209,15 @@ def test_commands_load_heavy_modules_only_when_they_run():
 def test_settings_registry_and_errors_import_no_package():
     """These import nothing of ntmp_cli but errors; config also the settings and the registries."""
     for name, known in {
-        "config": ("errors", "registry", "settings"),
+        "config": ("config", "errors", "registry", "settings"),
         "settings": ("errors",),
         "registry": ("errors",),
         "plugins": ("errors", "registry"),
         "tuple_source": (),
         "errors": (),
     }.items():
-        imported = {i.module for i in IMPORTS[f"ntmp_cli.{name}"] if belongs(i.module, "ntmp_cli")}
+        statements = [i for module, lines in IMPORTS.items() if belongs(module, f"ntmp_cli.{name}") for i in lines]
+        imported = {i.module for i in statements if belongs(i.module, "ntmp_cli")}
         assert all(any(belongs(module, f"ntmp_cli.{one}") for one in known) for module in imported), name
 
 
