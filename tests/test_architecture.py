@@ -199,7 +199,9 @@ def test_commands_load_heavy_modules_only_when_they_run():
     early = {
         (name, imported.module)
         for name, statements in IMPORTS.items()
-        if belongs(name, "ntmp_cli.commands") or belongs(name, "ntmp_cli.config") or name in ("ntmp_cli", "ntmp_cli.app")
+        if belongs(name, "ntmp_cli.commands")
+        or belongs(name, "ntmp_cli.config")
+        or name in ("ntmp_cli", "ntmp_cli.app")
         for imported in statements
         if not imported.late and any(belongs(imported.module, module) for module in slow)
     }

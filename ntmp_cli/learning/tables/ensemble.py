@@ -20,8 +20,15 @@ from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
-from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_fit, count_path, soft_label_fit
+from ntmp_cli.learning.tables.data import Standardisation, TableData
+from ntmp_cli.learning.tables.linear import (
+    LinearModel,
+    constant_model,
+    count_fit,
+    count_path,
+    recalibrated,
+    soft_label_fit,
+)
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
 from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
@@ -297,6 +304,27 @@ def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
             yield from (Setting(family, START_PENALTY, kind, stages) for kind in kinds for stages in STAGES)
 
 
+def _path(
+    data: TableData, standardise: Standardisation, penalties: Sequence[float], spread: float
+) -> dict[float, LinearModel]:
+    """Linear fits by penalty. Of random groups they shrink to 0, of natural ones to recalibrated soft labels.
+
+    Members of a natural group resemble each other: m/n is then nearly as telling of a member as the likelihood, and
+    less apt to follow single tuples.
+    """
+    x, objective = standardise(data.x), data.objective(spread)
+    if data.one_rate:
+        # At weights of 0 the gradient is 0: after a penalty that leaves nothing, the path would have no orientation.
+        path, model = {}, start_model(data, x, standardise)
+        for penalty in sorted({min(PENALTIES), *penalties}):
+            path[penalty] = model = count_fit(x, objective, penalty, model)
+        return path
+    if spread == 0:
+        return dict(count_path(x, objective, penalties, start_model(data, x, standardise)))
+    soft = recalibrated(soft_label_fit(x, objective, SOFT_PENALTY), x, objective)
+    return dict(count_path(x, objective, penalties, soft, soft.weight))
+
+
 def _fits(
     data: TableData, everything: TableData, settings: Sequence[Setting], spread: float
 ) -> Iterator[tuple[Setting, _Fit]]:
@@ -304,10 +332,7 @@ def _fits(
     x = everything.standardisation(data.x)
     objective = data.objective(spread)
     penalties = {s.penalty for s in settings if s.family != SOFT}
-    if penalties and data.one_rate:  # a strong penalty alone may leave a constant, from which any sign can come
-        penalties.add(min(PENALTIES))
-    start = start_model(data, x, everything.standardisation) if penalties else constant_model(x.shape[1], data.rate)
-    path = dict(count_path(x, objective, sorted(penalties), start, one_rate=data.one_rate)) if penalties else {}
+    path = _path(data, everything.standardisation, sorted(penalties), spread) if penalties else {}
     for setting in settings:
         if setting.family == SOFT:
             yield setting, _Fit(soft_label_fit(x, objective, setting.penalty))

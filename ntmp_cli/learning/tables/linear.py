@@ -33,26 +33,32 @@ def constant_model(features: int, rate: float) -> LinearModel:
     return LinearModel(np.zeros(features), float(logit(usable_rate(rate))))
 
 
-def count_fit(x: Floats, objective: CountObjective, penalty: float, start: LinearModel) -> LinearModel:
-    """The model of least −Σ log P(observation) + penalty/2 |w|², from `start`; the bias is free."""
+def count_fit(
+    x: Floats, objective: CountObjective, penalty: float, start: LinearModel, centre: Floats | None = None
+) -> LinearModel:
+    """The model of least −Σ log P(observation) + penalty/2 |w − centre|², from `start`; the bias is free.
+
+    The centre is 0 by default.
+    """
 
     def loss(model: LinearModel) -> tuple[float, Floats]:
         value, gradient = objective.value_and_gradient(model.scores(x))
         return -value, -gradient
 
-    return _minimise(x, loss, penalty, start)
+    return _minimise(x, loss, penalty, start, centre)
 
 
 def count_path(
-    x: Floats, objective: CountObjective, penalties: Sequence[float], start: LinearModel, *, one_rate: bool = False
+    x: Floats,
+    objective: CountObjective,
+    penalties: Sequence[float],
+    start: LinearModel,
+    centre: Floats | None = None,
 ) -> Iterator[tuple[float, LinearModel]]:
-    """Fits from the strongest penalty to the weakest, each started at the one before.
-
-    The other way round for tuples of one rate: a strong penalty leaves a constant, at which their gradient is zero.
-    """
+    """Fits from the strongest penalty to the weakest, each started at the one before."""
     model = start
-    for penalty in sorted(penalties, reverse=not one_rate):
-        model = count_fit(x, objective, penalty, model)
+    for penalty in sorted(penalties, reverse=True):
+        model = count_fit(x, objective, penalty, model, centre)
         yield penalty, model
 
 
@@ -61,6 +67,13 @@ def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> Line
     observed, weights = objective.observed, objective.weights
     targets = np.repeat(observed.counts / observed.sizes, observed.sizes)
     return logistic_fit(x, targets, penalty, None if weights is None else weights[observed.owner])
+
+
+def recalibrated(model: LinearModel, x: Floats, objective: CountObjective) -> LinearModel:
+    """The model on the line a·score + b under which the observations are most probable."""
+    line = count_fit(model.scores(x)[:, None], objective, 0.0, LinearModel(np.ones(1), 0.0))
+    slope = float(line.weight[0])
+    return LinearModel(slope * model.weight, slope * model.bias + line.bias)
 
 
 def logistic_fit(x: Floats, targets: Floats, penalty: float, weights: Floats | None = None) -> LinearModel:
@@ -75,15 +88,20 @@ def logistic_fit(x: Floats, targets: Floats, penalty: float, weights: Floats | N
 
 
 def _minimise(
-    x: Floats, loss: Callable[[LinearModel], tuple[float, Floats]], penalty: float, start: LinearModel
+    x: Floats,
+    loss: Callable[[LinearModel], tuple[float, Floats]],
+    penalty: float,
+    start: LinearModel,
+    centre: Floats | None = None,
 ) -> LinearModel:
     """`loss` gives a value and its derivative by every score."""
 
     def objective(at: Floats) -> tuple[float, Floats]:
         model = LinearModel(at[1:], float(at[0]))
         value, by_score = loss(model)
-        gradient = np.concatenate([[by_score.sum()], x.T @ by_score + penalty * model.weight])
-        return value + 0.5 * penalty * float(model.weight @ model.weight), gradient
+        away = model.weight if centre is None else model.weight - centre
+        gradient = np.concatenate([[by_score.sum()], x.T @ by_score + penalty * away])
+        return value + 0.5 * penalty * float(away @ away), gradient
 
     at = np.concatenate([[start.bias], start.weight])
     best = minimize(objective, at, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}).x

@@ -15,6 +15,7 @@ from ntmp_cli.learning.tables.linear import (
     count_fit,
     count_path,
     logistic_fit,
+    recalibrated,
     soft_label_fit,
 )
 from ntmp_cli.learning.tables.objective import CountObjective
@@ -82,3 +83,23 @@ def test_counts_tell_more_than_soft_labels() -> None:
     assert np.abs(soft.weight[:2]).max() < 0.5
     single = CountObservations(np.ones(len(test)), drawn.test_labels)
     assert count_log_prob(model.scores(test), single).mean() > count_log_prob(soft.scores(test), single).mean()
+
+
+def test_a_strong_penalty_ends_at_its_centre() -> None:
+    data = table(SIZES).data
+    x, objective = data.standardisation(data.x), data.objective()
+    centre = np.array([0.5, -0.25, 0.0, 0.0])
+    start = constant_model(4, data.rate)
+    assert count_fit(x, objective, 1e6, start, centre).weight == pytest.approx(centre, abs=1e-3)
+    assert count_fit(x, objective, 1e6, start).weight == pytest.approx(np.zeros(4), abs=1e-3)
+
+
+def test_recalibration_keeps_the_direction_and_raises_the_likelihood() -> None:
+    data = table(SIZES).data
+    x, objective = data.standardisation(data.x), data.objective()
+    soft = soft_label_fit(x, objective, 1.0)
+    model = recalibrated(soft, x, objective)
+    ratio = model.weight[:3] / soft.weight[:3]
+    assert ratio == pytest.approx(np.full(3, ratio[0]))
+    assert ratio[0] > 1
+    assert objective.log_prob(model.scores(x)).sum() > objective.log_prob(soft.scores(x)).sum()

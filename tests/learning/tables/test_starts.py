@@ -20,7 +20,7 @@ def area(drawn: Labelled) -> float:
 
 
 def test_different_rates_point_to_the_positive_class() -> None:
-    assert area(table(np.full(100, 4))) > 0.75
+    assert area(table(np.full(200, 4))) > 0.75
 
 
 @pytest.mark.parametrize(("m", "prior"), [(1, 0.8), (3, 0.2)])
