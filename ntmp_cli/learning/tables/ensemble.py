@@ -36,6 +36,9 @@ from ntmp_cli.learning.tables.trees import Trees
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
 START_PENALTY = 30.0
+# Of tuples of one rate: their likelihood is flat at a constant, to which strong penalties lead.
+ONE_RATE_PENALTIES = (1.0, 3.0, 10.0)
+ONE_RATE_START_PENALTY = 3.0
 SOFT_PENALTY = 1.0
 STAGES = (25, 50, 100, 150, 200, 300, 400)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
@@ -130,7 +133,7 @@ def fit_table(
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     judging = data.some(judged)
     rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
-    scores = _out_of_fold(data, list(_settings(families, rows)), cross_fitting, spread)
+    scores = _out_of_fold(data, list(_settings(families, rows, one_rate=data.one_rate)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
     losses = np.stack([learner.losses for learner in learners])
     shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
@@ -292,16 +295,17 @@ def _likeliest(value: Callable[[float], float]) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02}).x))
 
 
-def _settings(families: Sequence[str], rows: int) -> Iterator[Setting]:
+def _settings(families: Sequence[str], rows: int, *, one_rate: bool) -> Iterator[Setting]:
     small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
     kinds = small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
     for family in families:
         if family == SOFT:
             yield Setting(family, SOFT_PENALTY)
         elif family == LINEAR:
-            yield from (Setting(family, penalty) for penalty in PENALTIES)
+            yield from (Setting(family, penalty) for penalty in (ONE_RATE_PENALTIES if one_rate else PENALTIES))
         else:
-            yield from (Setting(family, START_PENALTY, kind, stages) for kind in kinds for stages in STAGES)
+            start = ONE_RATE_START_PENALTY if one_rate else START_PENALTY
+            yield from (Setting(family, start, kind, stages) for kind in kinds for stages in STAGES)
 
 
 def _path(
@@ -342,7 +346,7 @@ def _fits(
     for family, kind in dict.fromkeys((s.family, s.trees) for s in boosted):
         assert kind is not None
         same = [s for s in boosted if (s.family, s.trees) == (family, kind)]
-        base = constant_model(x.shape[1], data.rate) if family == BOOSTED else path[START_PENALTY]
+        base = constant_model(x.shape[1], data.rate) if family == BOOSTED else path[same[0].penalty]
         trees = boost(data.x, objective, base.scores(x), max(s.stages for s in same), kind)
         for setting in same:
             yield setting, _Fit(base, trees, setting.stages)

@@ -17,11 +17,12 @@ CONTRAST_PENALTY = 30.0
 
 
 def start_model(data: TableData, x: Floats, standardise: Standardisation) -> LinearModel:
-    """Soft labels where rates differ; else the direction and the sign under which the counts are most probable.
+    """Soft labels where rates differ; else the direction and the sign for which there is most evidence.
 
     Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. Directions are
-    that of the pool against the tuples and that of the moments within tuples. Where n = 2m the counts have no sign: the
-    pool has, its mean score moves from that of the tuples as π does from their rate.
+    that of the pool against the tuples and that of the moments within tuples. Two kinds of evidence for a sign are
+    added up, in nats: the likelihood of the counts (none where n = 2m), and that of the pool, whose mean score moves
+    from that of the tuples as π does from their rate.
     """
     if not data.one_rate:
         return soft_label_fit(x, data.objective(), SOFT_START_PENALTY)
@@ -29,10 +30,13 @@ def start_model(data: TableData, x: Floats, standardise: Standardisation) -> Lin
     best, least = constant_model(x.shape[1], data.rate), np.inf
     for direction in _directions(data, x, pool):
         z = x @ direction
-        for sign in _signs(data, z, None if pool is None else pool @ direction):
+        first_order = 0.0 if pool is None else _first_order(data, z, pool @ direction)
+        for sign in (1.0, -1.0):
             line = recalibrate(sign * z, data.observed)
-            if line.nll < least:
-                best, least = LinearModel(sign * line.slope * direction, line.intercept), line.nll
+            against = first_order**2 / 2 if sign * first_order < 0 else 0.0
+            loss = len(data.observed) * line.nll + against
+            if loss < least:
+                best, least = LinearModel(sign * line.slope * direction, line.intercept), loss
     return best
 
 
@@ -58,11 +62,10 @@ def _moments(data: TableData, x: Floats) -> Floats:
         return np.zeros(x.shape[1])
 
 
-def _signs(data: TableData, z: Floats, pool_scores: Floats | None) -> tuple[float, ...]:
-    """The signs that a direction may have."""
-    if not (data.observed.sizes == 2 * data.observed.counts).all():
-        return (1.0, -1.0)
-    if pool_scores is None or data.prior is None:
-        return (1.0,)
-    agrees = (pool_scores.mean() - z.mean()) * (data.prior - data.rate) >= 0
-    return (1.0,) if agrees else (-1.0,)
+def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:
+    """Mean score of the pool less that of the tuples, in standard errors; its sign is that of π − ᾱ."""
+    if data.prior is None or len(pool_scores) < 2:
+        return 0.0
+    error = np.sqrt(z.var() / len(z) + pool_scores.var() / len(pool_scores))
+    difference = float(pool_scores.mean() - z.mean()) / max(float(error), 1e-12)
+    return difference * float(np.sign(data.prior - data.rate))
