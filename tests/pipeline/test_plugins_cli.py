@@ -268,7 +268,7 @@ def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
         ("make-tuples", *TINY_RINGS, "--out", "tuples"),
         ("train", "--tuples", "tuples", *SQUARED, "--set", "pool_weight=3", "--out", runs[0]),
         ("train", "--tuples", "tuples", *SQUARED, "--encoder", "plain", "--out", runs[1]),
-        ("train", "--tuples", "tuples", "--prior", "0.5", "--model", "linear", "--epochs", "2", "--out", runs[2]),
+        ("train", "--tuples", "tuples", "--prior", "0.5", "--model", "mlp", "--epochs", "2", "--out", runs[2]),
         ("make-tuples", *GAUSSIANS, "--out", "gaussians"),
         (*ESTIMATE, "--estimator", "quarter", "--out", "prior", "--json"),
         ("evaluate", *runs, "--metric", "accuracy", "--metric", "cost", "--reference", "count", "--out", "eval"),

@@ -42,7 +42,7 @@ def start_model(data: TableData, x: Floats, standardise: Standardisation) -> Lin
 
 def _directions(data: TableData, x: Floats, pool: Floats | None) -> Iterator[Floats]:
     """Weights whose scores have variance 1."""
-    candidates = [_moments(data, x)]
+    candidates = [_moments(data, x), soft_label_fit(x, data.objective(), SOFT_START_PENALTY).weight]
     if pool is not None:
         is_pool = np.repeat([0.0, 1.0], [len(x), len(pool)])
         candidates.append(logistic_fit(np.concatenate([x, pool]), is_pool, CONTRAST_PENALTY).weight)
