@@ -186,6 +186,7 @@ REGISTRIES: dict[str, Registry[Any, Any]] = {
         {
             "auto": "On tables linear model and trees, weighted by cross-fitted counts; elsewhere mlp. The default.",
             "trees": "On tables: trees boosted on the count likelihood.",
+            "sklearn:PACKAGE.CLASS": "On tables: a scikit-learn classifier by EM, e.g. sklearn:naive_bayes.GaussianNB.",
             "torchvision:NAME": "A torchvision classifier with one output in place of its head, "
             "e.g. torchvision:resnet18.",
         },

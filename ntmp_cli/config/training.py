@@ -50,7 +50,7 @@ class TrainConfig(Settings):
         description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the one that simulated "
         "tuples know, else estimated on the pool by `count`; 'estimate' forces that.",
     )
-    epochs: int = Field(30, ge=1, description="Passes over tuples and unlabeled data.")
+    epochs: int = Field(30, ge=1, description="Passes of a network over tuples and unlabeled data.")
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
     model: str = Field(
         "auto",

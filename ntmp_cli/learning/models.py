@@ -24,7 +24,7 @@ models: Registry[Callable[[tuple[int, ...]], nn.Module], Facts] = REGISTRIES["mo
 
 @models.register("linear")
 def linear(shape: tuple[int, ...]) -> nn.Module:
-    """A linear score of the flattened instance."""
+    """A linear score of the instance; on tables fitted to whole tuples at once."""
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), 1))
 
 
