@@ -24,8 +24,13 @@ class Recalibration(NamedTuple):
     nll: float
 
 
-def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steepest: float = 4.0) -> Recalibration:
-    """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS.
+def recalibrate(
+    z: NDArray[np.floating[Any]],
+    observed: CountObservations,
+    steepest: float = 4.0,
+    start: tuple[float, float] = (0.0, 0.0),
+) -> Recalibration:
+    """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS from log a and b.
 
     With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
     b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z.
@@ -39,7 +44,7 @@ def recalibrate(z: NDArray[np.floating[Any]], observed: CountObservations, steep
         log_prob, gradient = count_gradient(scaled + at[1], observed)
         return -float(log_prob.mean()), -np.array([scaled @ gradient, gradient.sum()]) / len(observed)
 
-    best = minimize(loss, np.zeros(2), jac=True, bounds=[(-8, steepest), (-50, 50)])
+    best = minimize(loss, np.array(start), jac=True, bounds=[(-8, steepest), (-50, 50)])
     return Recalibration(float(np.exp(best.x[0])), float(best.x[1]), float(best.fun))
 
 

@@ -5,39 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.counting.recalibration import recalibrate
+from ntmp_cli.counting.recalibration import Recalibration, recalibrate
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.tables.data import Standardisation, TableData
-from ntmp_cli.learning.tables.linear import LinearModel, constant_model, logistic_fit, soft_label_fit
+from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_fit, logistic_fit, soft_label_fit
 
 SOFT_START_PENALTY = 10.0
 CONTRAST_PENALTY = 30.0
+# Of the fits that decide between the two sides.
+FIT_PENALTY = 1.0
+# Slopes from which a line through the counts is looked for; log-odds beyond the bound are certain.
+SLOPES = (0.5, 1.0, 2.0, 4.0)
+BOUND = 50.0
 
 
 def start_model(data: TableData, x: Floats, standardise: Standardisation) -> LinearModel:
-    """Soft labels where rates differ; else the direction and the sign for which there is most evidence.
+    """Soft labels where rates differ; else a fit to the counts on the side for which there is most evidence.
 
     Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. Directions are
-    that of the pool against the tuples and that of the moments within tuples. Two kinds of evidence for a sign are
-    added up, in nats: the likelihood of the counts (none where n = 2m), and that of the pool, whose mean score moves
-    from that of the tuples as π does from their rate.
+    that of the pool against the tuples, that of the moments within tuples, and that of soft labels. From the best one
+    and from the best one on the other side the likelihood is fitted; the better fit is kept. Two kinds of evidence
+    are added up, in nats: the likelihood of the counts (which has no side where n = 2m), and that of the pool, whose
+    mean score moves from that of the tuples as π does from their rate.
     """
     if not data.one_rate:
         return soft_label_fit(x, data.objective(), SOFT_START_PENALTY)
     pool = None if data.unlabeled is None else standardise(data.unlabeled)
-    best, least = constant_model(x.shape[1], data.rate), np.inf
+
+    def loss(model: LinearModel) -> float:
+        z = model.scores(x)
+        first_order = 0.0 if pool is None else _first_order(data, z, model.scores(pool))
+        against = first_order**2 / 2 if first_order < 0 else 0.0
+        value, _ = data.objective().value_and_gradient(z)
+        return against - value
+
+    starts = sorted(_lines(data, x, pool), key=loss)
+    if not starts:
+        return constant_model(x.shape[1], data.rate)
+    best = starts[0]
+    other_side = [start for start in starts if (x @ start.weight) @ (x @ best.weight) < 0][:1]
+    fits = [count_fit(x, data.objective(), FIT_PENALTY, start) for start in (best, *other_side)]
+    return min(fits, key=loss)
+
+
+def _lines(data: TableData, x: Floats, pool: Floats | None) -> Iterator[LinearModel]:
+    """Every direction with both signs, as log-odds under which the counts are most probable."""
     for direction in _directions(data, x, pool):
-        z = x @ direction
-        first_order = 0.0 if pool is None else _first_order(data, z, pool @ direction)
         for sign in (1.0, -1.0):
-            line = recalibrate(sign * z, data.observed)
-            against = first_order**2 / 2 if sign * first_order < 0 else 0.0
-            loss = len(data.observed) * line.nll + against
-            if loss < least:
-                best, least = LinearModel(sign * line.slope * direction, line.intercept), loss
-    return best
+            line = _likeliest_line(sign * (x @ direction), data)
+            yield LinearModel(sign * line.slope * direction, line.intercept)
 
 
 def _directions(data: TableData, x: Floats, pool: Floats | None) -> Iterator[Floats]:
@@ -60,6 +80,17 @@ def _moments(data: TableData, x: Floats) -> Floats:
         return np.asarray(fit(moments, data.rate).weight, dtype=np.float64)
     except (ZeroDivisionError, ValueError):
         return np.zeros(x.shape[1])
+
+
+def _likeliest_line(z: Floats, data: TableData) -> Recalibration:
+    """The best of several starts: the likelihood of tuples of one rate is flat where the slope is small."""
+    lines = []
+    for slope in SLOPES:
+        # The search begins where scores have the rate of the tuples on average.
+        bound = BOUND + slope * float(np.abs(z).max())
+        bias = brentq(lambda b, a=slope: float(expit(a * z + b).mean()) - data.rate, -bound, bound)
+        lines.append(recalibrate(z, data.observed, start=(float(np.log(slope)), float(bias))))
+    return min(lines, key=lambda line: line.nll)
 
 
 def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:

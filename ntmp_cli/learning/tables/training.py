@@ -45,7 +45,10 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
     if (known := config.prior_or_none) is not None:
         require_orientation(task.symmetric, known)
     elif task.symmetric:
-        require_orientation(symmetric=True, prior=0.5)  # neither counts nor a prior tell the classes apart
+        raise NotIdentifiableError(
+            "every tuple is half positive, so that counts alone do not tell the two classes apart",
+            hint="Give the prior of an unlabeled pool, other than 0.5, or add tuples of another rate.",
+        )
     if task.rate in (0, 1):
         raise NotIdentifiableError(
             "all tuple instances are of one class, so nothing tells the classes apart",

@@ -58,3 +58,10 @@ def test_tuples_without_positives_start_at_a_constant() -> None:
     model = start_model(data, data.standardisation(data.x), data.standardisation)
     assert np.isfinite(model.bias)
     assert np.isfinite(model.weight).all()
+
+
+@pytest.mark.parametrize("pool", [0, 2000])
+def test_one_positive_among_fifty_is_found(pool: int) -> None:
+    """Near a slope of 0 the likelihood is flat, and a search that begins there ends there."""
+    drawn = one_rate(200, 50, 1, pool=pool, prior=0.05)
+    assert area(drawn) > 0.85
