@@ -52,9 +52,18 @@ def boost(x: Floats, objective: CountObjective, start: Floats, stages: int, sett
         return -gradient, np.maximum(objective.curvature(z), SMALLEST_CURVATURE)
 
     lightgbm = lightgbm_or_none()
-    if lightgbm is None:
+    # LightGBM stops with an error where no column can be split; scikit-learn grows trees of one leaf.
+    if lightgbm is None or not _can_split(x, settings.rows_per_leaf):
         return sklearn_trees(x, derivatives, stages, settings)
     return lightgbm_trees(lightgbm, x, derivatives, stages, settings)
+
+
+def _can_split(x: Floats, rows_per_leaf: int) -> bool:
+    """Whether some column leaves so many rows on either side of a threshold."""
+    if len(x) < 2 * rows_per_leaf:
+        return False
+    ordered = np.sort(x, axis=0)
+    return bool((ordered[rows_per_leaf - 1] < ordered[-rows_per_leaf]).any())
 
 
 @cache
@@ -89,7 +98,7 @@ def lightgbm_trees(
         "num_threads": 0 if len(x) >= ROWS_FOR_THREADS else 1,
         "verbose": -1,
     }
-    binning = {"verbose": -1, "min_data_in_bin": 1, "feature_pre_filter": False, "num_threads": 1}
+    binning = {"verbose": -1, "min_data_in_bin": 1, "num_threads": 1}
     booster = lightgbm.Booster(parameters, lightgbm.Dataset(x, params=binning))
     for _ in range(stages):
         booster.update(fobj=lambda added, _: derivatives(np.asarray(added, dtype=np.float64)))

@@ -111,3 +111,13 @@ def test_without_lightgbm_a_word_is_said_once(
     finally:
         boosting.lightgbm_or_none.cache_clear()
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["LightGBM cannot be loaded"]
+
+
+def test_columns_too_rare_to_split_give_trees_of_one_leaf(curved: Labelled) -> None:
+    """Ten rows of a category are fewer than a leaf holds."""
+    data = curved.data
+    x = np.zeros((len(data.x), 2))
+    x[:10, 0], x[10:20, 1] = 1.0, 1.0
+    trees = boost(x, data.objective(), np.full(len(x), logit(data.rate)), 5, SETTINGS)
+    assert len(np.unique(trees.scores(x, 5))) == 1
+    assert all(len(tree.feature) == 1 for tree in trees.nodes(5))
