@@ -151,7 +151,7 @@ class Registry(Generic[T, F]):
         entry = self.find(name)
         if entry is None:
             raise UsageError(
-                f"unknown {self.kind} '{name}'; {did_you_mean(name, self._entries)}",
+                f"unknown {self.kind} '{name}'; {did_you_mean(name, [*self._entries, *self.families])}",
                 hint=f"`ntmp list {self.kind}s` shows every choice.",
             )
         return entry

@@ -40,7 +40,13 @@ from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.method import GradientMethod, Method, methods
-from ntmp_cli.learning.model_choice import TABLE_METHOD, is_estimator, is_table_training, unused_by_tables
+from ntmp_cli.learning.model_choice import (
+    TABLE_METHOD,
+    is_estimator,
+    is_table_training,
+    require_model,
+    unused_by_tables,
+)
 from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_heldout
 from ntmp_cli.learning.tables.training import train_table
 from ntmp_cli.plugins import plugin_settings
@@ -89,6 +95,7 @@ def train(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
     refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
+    require_model(config.model)
     on_table = is_table_training(config, StoredTuples(tuples).instance)
     if kept := existing_output(out, plan, options.if_exists):
         store.remove()

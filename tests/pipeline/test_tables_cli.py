@@ -96,6 +96,11 @@ def test_trees_are_for_the_count_likelihood(words, message, work, tmp_path, ntmp
         assert (ended.code, message in ended.err, (tmp_path / "r").exists()) == (2, True, False)
 
 
+def test_a_misspelt_model_is_named(work, tmp_path, ntmp):
+    ended = ntmp("train", "--tuples", work / "t", "--model", "tree", "--out", tmp_path / "r")
+    assert (ended.code, "unknown model 'tree'" in ended.err, "trees" in ended.err) == (2, True, True)
+
+
 def test_trees_are_not_for_images(tuples, tmp_path, ntmp):
     ended = ntmp("train", "--tuples", tuples, "--model", "trees", "--out", tmp_path / "r")
     assert (ended.code, "model trees needs rows of a table" in ended.err) == (2, True)
