@@ -9,7 +9,7 @@ from typing import Any
 from ntmp_cli.artifacts.layout import PRIOR
 from ntmp_cli.artifacts.manifest import Artifact, TuplesArtifact, open_artifact
 from ntmp_cli.artifacts.summaries import PriorSource, PriorSummary
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.errors import ArtifactError, NotIdentifiableError
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,13 @@ def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
             f"{path}: was estimated on other tuples than {tuples.path}",
             hint="Run `ntmp estimate-prior` on the tuples that you train on, or give --prior.",
         )
-    return Prior(estimate.summary.prior, "estimated", estimate, estimate.summary.ci)
+    value = estimate.summary.prior
+    if not estimate.summary.identified:
+        raise NotIdentifiableError(
+            f"{path}: the prior is {value:.3f} or {1 - value:.3f}, and the tuples do not tell which",
+            hint="Estimate it with --assume 'prior<0.5' or --assume 'prior>0.5', or give --prior.",
+        )
+    return Prior(value, "estimated", estimate, estimate.summary.ci)
 
 
 def read_prior(estimate: Artifact[PriorSummary]) -> dict[str, Any]:

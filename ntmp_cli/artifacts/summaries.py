@@ -239,6 +239,8 @@ class PriorSummary(Summary):
     ci: tuple[Share, Share] | None
     confidence: OpenShare
     estimator: Name
+    identified: bool
+    """False where 1 − prior is as good an answer."""
     warnings: tuple[str, ...]
 
     @model_validator(mode="after")

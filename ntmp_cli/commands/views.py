@@ -157,11 +157,13 @@ def _prior_words(run: RunSummary) -> str:
 def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> None:
     """The estimate, then every estimator's, then the bound and the doubts."""
     level, interval, bound = f"{estimate['confidence']:.0%}", _interval(estimate["ci"]), estimate["upper_bound"]
+    value = f"{estimate['prior']:.4f}" + ("" if estimate["identified"] else f" or {estimate['mirror']:.4f}")
     print_pairs(
         console,
         {
             "directory": path,
-            "class prior π": f"{estimate['prior']:.4f}, {level} interval {interval} ({estimate['estimator']})",
+            "class prior π": f"{value}, {level} interval {interval} ({estimate['estimator']})",
+            "rate of the tuples": f"{estimate['tuple_rate']:.4f}",
             "upper bound": f"{bound['value']:.4f}, {bound['confident']:.4f} at {level}",
             "from": f"{estimate['tuples']:,} tuples, {estimate['unlabeled']:,} unlabeled "
             "that no score model was trained on",

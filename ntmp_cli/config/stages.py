@@ -33,9 +33,13 @@ class EstimatePriorConfig(Settings):
         "em-affine", description="Estimator whose value is used, see `ntmp list priors`; all are reported."
     )
     score: Literal["count", "discriminant"] = Field(
-        "count", description="Score model: a network by the count likelihood, or the closed form (seconds, weaker)."
+        "count", description="Score model: by the count likelihood, or the closed form (seconds, weaker)."
     )
-    model: str = Field("mlp", description="Network, see `ntmp list models`, or torchvision:NAME.")
+    model: str = Field(
+        "auto",
+        description="Score model: auto (learners for tables on rows of a table, mlp on images), or a name of "
+        "`ntmp list models`.",
+    )
     encoder: str | None = Field(
         None, description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME or clip."
     )
@@ -54,8 +58,9 @@ class EstimatePriorConfig(Settings):
     folds: int | None = Field(
         None,
         ge=2,
-        description="Estimate on all tuples, in so many folds, each scored by a model of the others; only for data "
-        "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none.",
+        description="Estimate on all tuples, in so many folds, each scored by a network of the others; only for data "
+        "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none. "
+        "Learners for tables always use all tuples.",
     )
     resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of tuples and U.")
     confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals and bands.")

@@ -25,12 +25,13 @@ from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_scorer
+from ntmp_cli.learning.prior_free import score_model
 from ntmp_cli.learning.repeats import repeated_share
 from ntmp_cli.learning.results import Watching
 from ntmp_cli.learning.trainer import Training, train_scorer
 from ntmp_cli.learning.training_data import Batching, input_normalisation, training_shares
 from ntmp_cli.prior.estimator import ScoredTuples
-from ntmp_cli.tuple_source import HeldoutData, Task, TupleSource
+from ntmp_cli.tuple_source import HeldoutData, TupleSource
 
 log = logging.getLogger(__name__)
 
@@ -90,32 +91,6 @@ def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, h
         scores = _score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
     return scored
-
-
-def score_model(config: EstimatePriorConfig, task: Task) -> TrainConfig:
-    """The training of estimate-prior's score model."""
-    shared = {
-        name: getattr(config, name)
-        for name in (
-            *("model", "encoder", "encoder_weights", "clip_model", "clip_weights"),
-            *("epochs", "batch_size", "lr", "count_noise", "memory_mb", "seed"),
-        )
-    }
-    return prior_free_training(task, **shared, warmup=config.warmup)
-
-
-def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
-    """The count likelihood alone, its scores left at the tuples' rate, so that no prior is needed."""
-    fixed = {
-        # `count` orients by the counts; the counts of tuples that are all half positive do not.
-        "method": "count-plain" if task.symmetric else "count",
-        "warmup": "none",
-        "self_training": 0.0,
-        "prior": usable_rate(task.rate),
-        "select": "last",
-        "trace_every": 0,
-    }
-    return TrainConfig.model_validate({**fixed, **settings})
 
 
 def _batch_size(config: TrainConfig) -> int:

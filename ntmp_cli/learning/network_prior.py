@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.cross_fitting import prior_free_training
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.pool_prior import prior_of_pool
+from ntmp_cli.learning.prior_free import prior_free_training
 from ntmp_cli.learning.results import PoolPrior
 from ntmp_cli.learning.trainer import Training, train_scorer
 from ntmp_cli.learning.training_data import orientation_sample, training_shares

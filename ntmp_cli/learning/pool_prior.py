@@ -14,7 +14,6 @@ from ntmp_cli.prior.estimator import ScoredTuples
 
 log = logging.getLogger(__name__)
 
-RESAMPLES = 200
 # An interval wider than this says nothing.
 WIDEST = 0.5
 EDGE = 0.001
@@ -29,11 +28,13 @@ def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator) -> PoolPrior:
     if not len(scored.unlabeled):
         return rate
     try:
-        estimate = estimate_priors([scored], rng, resamples=RESAMPLES).estimates[DEFAULT]
+        result = estimate_priors([scored], rng, resamples=0)
     except NotIdentifiableError as error:
         log.warning("the prior of the pool is unknown, and the rate of the tuples stands for it: %s", error.message)
         return rate
-    if estimate.value is None or estimate.ci is None or estimate.ci[1] - estimate.ci[0] > WIDEST:
+    estimate = result.estimates[DEFAULT]
+    wide = estimate.ci is None or estimate.ci[1] - estimate.ci[0] > WIDEST
+    if estimate.value is None or wide or not result.identified:
         log.warning("the prior of the pool cannot be estimated from these tuples; their rate stands for it")
         return rate
     return PoolPrior(min(max(estimate.value, EDGE), 1 - EDGE), "estimated", estimate.ci)

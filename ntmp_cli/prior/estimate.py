@@ -1,9 +1,13 @@
-"""All estimators on cross-fitted scores, with bootstrap intervals and a cross-check between them."""
+"""All estimators on cross-fitted scores, with intervals and a cross-check between them.
+
+The interval of the default estimator is as wide as the ignorance (`prior.score_interval`); those of the others are of
+the bootstrap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +15,7 @@ from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
+from ntmp_cli.prior.score_interval import prior_interval
 from ntmp_cli.prior.tails import NeymanPearson, neyman_pearson
 
 DEFAULT, CROSS_CHECK = "em-affine", "moments"
@@ -36,7 +41,12 @@ class PriorEstimates:
     estimates: dict[str, Estimate]
     bound: NeymanPearson
     folds: list[ScoredTuples]  # oriented
-    orientation_nats: float | None  # None where the counts cannot decide the orientation
+    orientation_nats: float | None
+    """Evidence for the orientation; None where the counts cannot decide it."""
+    gain_nats: float
+    """By how much scores make the counts more probable than a constant does."""
+    identified: bool
+    """Whether the mirror 1 − π is excluded."""
     warnings: list[str]
 
 
@@ -52,8 +62,8 @@ def estimate_priors(
     `below_half` is the side known from elsewhere (π < ½), for tuples that are half positive throughout.
     """
     _require_information(folds)
-    _require_learning(folds)
-    oriented, nats = _orient(folds, below_half)
+    gain = _gain(folds)
+    oriented, nats, identified = _orient(folds, below_half)
     sums_by_fold = [BinnedSums(fold) for fold in oriented]
     shares = np.array([len(fold.unlabeled) for fold in oriented], dtype=np.float64)
     shares /= shares.sum()
@@ -64,9 +74,27 @@ def estimate_priors(
         values = np.array([priors.get(name)(sample)[0] for sample in samples])
         resampled_means = shares @ np.stack([estimates_by_name[name] for estimates_by_name in resampled])
         estimates[name] = _summary(float(shares @ values), resampled_means, confidence)
+    # Tuples of one rate tell the slope of the scores by its square: near 0 no error of it is normal.
+    interval = _interval(oriented, nats, confidence) if gain >= CLEAR_NATS else (0.0, 1.0)
+    estimates[DEFAULT] = replace(estimates[DEFAULT], ci=_including(interval, estimates[DEFAULT].value))
     bounds = np.array([neyman_pearson(sample, confidence) for sample in samples])
     bound = NeymanPearson(*(float(x) for x in shares @ bounds))
-    return PriorEstimates(estimates, bound, oriented, nats, _warnings(estimates, bound, oriented, nats, below_half))
+    result = PriorEstimates(estimates, bound, oriented, nats, gain, identified, [])
+    return replace(result, warnings=_warnings(result, below_half))
+
+
+def _interval(folds: Sequence[ScoredTuples], nats: float | None, confidence: float) -> tuple[float, float]:
+    """By the score equation; of both orientations where they are about as probable."""
+    low, high = prior_interval(folds, confidence)
+    if nats is not None and nats < CLEAR_NATS:
+        mirrored = prior_interval([fold.mirrored() for fold in folds], confidence)
+        low, high = min(low, mirrored[0]), max(high, mirrored[1])
+    return low, high
+
+
+def _including(interval: tuple[float, float], value: float | None) -> tuple[float, float]:
+    low, high = interval
+    return interval if value is None else (min(low, value), max(high, value))
 
 
 def _require_information(folds: Sequence[ScoredTuples]) -> None:
@@ -80,36 +108,30 @@ def _require_information(folds: Sequence[ScoredTuples]) -> None:
         )
 
 
-def _require_learning(folds: Sequence[ScoredTuples]) -> None:
-    """Informative scores make the counts more probable than a constant does, in either orientation."""
+def _gain(folds: Sequence[ScoredTuples]) -> float:
+    """Log-likelihood of the counts under recalibrated scores, in their better orientation, less that of a constant."""
     gain = 0.0
     for fold in folds:
         constant = recalibrate(np.zeros_like(fold.scores), fold.observed).nll
         mirrored = recalibrate(-fold.scores, fold.observed).nll
         gain += len(fold.sizes) * (constant - min(fold.line.nll, mirrored))
-    if gain < CLEAR_NATS:
-        raise NotIdentifiableError(
-            "the score model has learned nothing: held-out counts are no more probable under it than under a constant",
-            hint="Train it longer (--epochs, --lr), with another --model or --encoder, or --warmup discriminant.",
-        )
+    return float(gain)
 
 
-def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[list[ScoredTuples], float | None]:
-    """Every fold in its orientation, and the evidence for it in nats: by how much the counts are more probable."""
+def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[list[ScoredTuples], float | None, bool]:
+    """Every fold in its orientation, the evidence for it in nats, and whether the data or the user decide it.
+
+    Where every tuple is half positive, nothing does: then the orientation is that of a prior below ½.
+    """
     if not all(fold.symmetric for fold in folds):
         oriented = [fold.oriented() for fold in folds]
         nats = sum(len(f.sizes) * (recalibrate(-f.scores, f.observed).nll - f.line.nll) for f in oriented)
-        return oriented, float(nats)
+        return oriented, float(nats), True
     # The orientation of each scorer is chance: their estimates on U bring all to the same one.
     pointing = [priors.get(DEFAULT)(BinnedSums(fold).sample())[0] < 0.5 for fold in folds]
-    if below_half is None:
-        low = [f if below else f.mirrored() for f, below in zip(folds, pointing, strict=True)]
-        value = float(np.mean([priors.get(DEFAULT)(BinnedSums(fold).sample())[0] for fold in low]))
-        raise NotIdentifiableError(
-            f"every tuple is half positive: the prior is known only up to its mirror, {value:.3f} or {1 - value:.3f}",
-            hint="Say which by --assume 'prior<0.5' or --assume 'prior>0.5', or add tuples of another rate.",
-        )
-    return [f if below == below_half else f.mirrored() for f, below in zip(folds, pointing, strict=True)], None
+    wanted = below_half is not False
+    oriented = [f if below == wanted else f.mirrored() for f, below in zip(folds, pointing, strict=True)]
+    return oriented, None, below_half is not None
 
 
 def _resampled(sums: BinnedSums, number: int, rng: np.random.Generator) -> dict[str, Floats]:
@@ -129,23 +151,27 @@ def _summary(value: float, resampled: Floats, confidence: float) -> Estimate:
     return Estimate(value if np.isfinite(value) else None, ci, resampled)
 
 
-def _warnings(
-    estimates: dict[str, Estimate],
-    bound: NeymanPearson,
-    folds: Sequence[ScoredTuples],
-    nats: float | None,
-    below_half: bool | None,
-) -> list[str]:
+def _warnings(result: PriorEstimates, below_half: bool | None) -> list[str]:
     """Warnings to read before using the number."""
     warnings = []
-    value, ci = estimates[DEFAULT].value, estimates[DEFAULT].ci
-    cross_check_ci = estimates[CROSS_CHECK].ci
+    used, cross_check, nats = result.estimates[DEFAULT], result.estimates[CROSS_CHECK], result.orientation_nats
+    value, ci, cross_check_ci = used.value, used.ci, cross_check.ci
+    if result.gain_nats < CLEAR_NATS:
+        warnings.append(
+            "the scores say next to nothing: held-out counts are hardly more probable under them than under a "
+            "constant; the interval is what remains possible"
+        )
+    if not result.identified and value is not None:
+        warnings.append(
+            f"every tuple is half positive: the prior is known only up to its mirror, {value:.3f} or {1 - value:.3f}; "
+            "say which by --assume 'prior<0.5' or --assume 'prior>0.5', or add tuples of another rate"
+        )
     if nats is not None and nats < CLEAR_NATS:
         warnings.append(
             f"the orientation is uncertain: the counts favour it by only {nats:.1f} nats; "
-            "the opposite one would give another prior"
+            "the interval allows for the opposite one"
         )
-    if estimates[CROSS_CHECK].value is None:
+    if cross_check.value is None:
         warnings.append(
             "scores of a tuple's members are not negatively correlated: they carry hardly any class information"
         )
@@ -154,6 +180,7 @@ def _warnings(
             f"{DEFAULT} and {CROSS_CHECK} disagree beyond their intervals: the classes may look different in tuples "
             "and in the unlabeled data, or counts may be wrong"
         )
+    bound = result.bound
     if ci and ci[0] > 1 - bound.low:
         warnings.append(
             f"the estimate exceeds the upper bound {1 - bound.low:.3f}: the score model is poor, or data shift"

@@ -30,6 +30,8 @@ class ScoredTuples:
     counts: Integers
     unlabeled: Floats
     noise: float = 0.0
+    spread: float = 0.0
+    """Standard deviation of tuples' intercepts, in natural groups."""
 
     @cached_property
     def observed(self) -> CountObservations:

@@ -11,10 +11,10 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.groups import rate_shift
-from ntmp_cli.learning.tables.objective import CountObjective
 from ntmp_cli.python.tuple_rows import Ints, TupleRows, read_tuples
 
 # Probabilities of classifiers that were not trained on counts are kept this far from 0 and 1.

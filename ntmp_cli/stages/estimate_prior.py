@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,20 @@ from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
-from ntmp_cli.errors import NotIdentifiableError, UsageError
-from ntmp_cli.learning.cross_fitting import CrossFit, score_model, scores_without_prior
-from ntmp_cli.learning.devices import choose_device
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.model_choice import is_table_training
+from ntmp_cli.learning.prior_free import score_model, table_model
 from ntmp_cli.plugins import plugin_settings
-from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
-from ntmp_cli.prior.estimator import priors
+from ntmp_cli.prior.estimate import CLEAR_NATS, Estimate, PriorEstimates, estimate_priors
+from ntmp_cli.prior.estimator import ScoredTuples, priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
 from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
-from ntmp_cli.stages.features import encode_tuples
 
+log = logging.getLogger(__name__)
+
+# A network that has learned nothing is trained so many times as long before the answer is given.
+LONGER = 4
 # Estimates are kept this far from 0 and 1, at which no classifier can be trained.
 EDGE = 0.001
 
@@ -57,18 +62,7 @@ def estimate_prior(
     plan = Plan("prior", {**settings, **files, **plugins}, config.seed, (describe_input(tuples),), reads)
     if kept := existing_output(out, plan, options.if_exists):
         return kept
-    device = choose_device(options.device)
-    source: TuplesArtifact = tuples
-    if config.encoder is not None:
-        model_settings = score_model(config, StoredTuples(tuples).task)
-        source = encode_tuples(tuples, config.encoder, model_settings, options.features or out.parent, device)
-    estimated = estimate_priors(
-        scores_without_prior(config, StoredTuples(source), CrossFit(device, options.watching)),
-        stream(config.seed, "bootstrap"),
-        config.resamples,
-        config.confidence,
-        None if config.assume is None else config.assume == "prior<0.5",
-    )
+    estimated = _estimates(config, tuples, out, options)
     result = _result(config, estimated)
     with publishing(out, plan, if_exists=options.if_exists) as staging:
         staging.add_json(PRIOR, result)
@@ -81,31 +75,67 @@ def estimate_prior(
             ci=estimated.estimates[config.estimator].ci,
             confidence=config.confidence,
             estimator=config.estimator,
+            identified=estimated.identified,
             warnings=tuple(result["warnings"]),
         )
     return open_artifact(out, "prior")
 
 
+def _estimates(
+    config: EstimatePriorConfig, tuples: TuplesArtifact, out: Path, options: CrossFitOptions
+) -> PriorEstimates:
+    """Learners for tables on rows of a table; on images a network, trained longer where it has learned nothing."""
+
+    def estimates(folds: list[ScoredTuples]) -> PriorEstimates:
+        below_half = None if config.assume is None else config.assume == "prior<0.5"
+        return estimate_priors(folds, stream(config.seed, "bootstrap"), config.resamples, config.confidence, below_half)
+
+    settings = score_model(config, StoredTuples(tuples).task)
+    if config.score == "count" and is_table_training(table_model(settings), StoredTuples(tuples).instance):
+        from ntmp_cli.learning.tables.training import scores_without_prior as scores_of_table
+
+        return estimates([scores_of_table(table_model(settings), StoredTuples(tuples))])
+    from ntmp_cli.learning.cross_fitting import CrossFit, scores_without_prior
+    from ntmp_cli.learning.devices import choose_device
+    from ntmp_cli.stages.features import encode_tuples
+
+    device = choose_device(options.device)
+    source: TuplesArtifact = tuples
+    if config.encoder is not None:
+        source = encode_tuples(tuples, config.encoder, settings, options.features or out.parent, device)
+    stored, how = StoredTuples(source), CrossFit(device, options.watching)
+    first = estimates(scores_without_prior(config, stored, how))
+    if first.gain_nats >= CLEAR_NATS or config.score == "discriminant":
+        return first
+    longer = config.model_copy(update={"epochs": LONGER * config.epochs})
+    log.info("the score model has learned nothing in %d epochs; it is trained for %d", config.epochs, longer.epochs)
+    second = estimates(scores_without_prior(longer, stored, how))
+    return second if second.gain_nats > first.gain_nats else first
+
+
 def _result(config: EstimatePriorConfig, estimated: PriorEstimates) -> dict[str, Any]:
-    used = estimated.estimates[config.estimator]
+    used, warnings = estimated.estimates[config.estimator], list(estimated.warnings)
+    rate = float(np.mean([fold.rate for fold in estimated.folds]))
     if used.value is None:
-        raise NotIdentifiableError(
-            f"the estimator '{config.estimator}' is undefined on these scores: they carry no class information",
-            hint="Train the score model longer (--epochs), or use a better --model or --encoder.",
-        )
-    value, warnings = min(max(used.value, EDGE), 1 - EDGE), list(estimated.warnings)
+        used = replace(used, value=rate)
+        warnings.append(f"'{config.estimator}' is undefined on these scores; the rate of the tuples stands for it")
+    assert used.value is not None
+    value = min(max(used.value, EDGE), 1 - EDGE)
     if value != used.value:
         warnings.append(f"the estimate {used.value:.4f} was moved to {value:g}, with which one can still train")
     bound = estimated.bound
     return {
         "prior": value,
         "ci": None if used.ci is None else list(used.ci),
+        "identified": estimated.identified,
+        "mirror": None if estimated.identified else 1 - value,
         "estimator": config.estimator,
         "confidence": config.confidence,
         "estimators": {name: _row(estimate) for name, estimate in estimated.estimates.items()},
         "upper_bound": {"value": 1 - bound.value, "confident": 1 - bound.low},
         "neyman_pearson_as_in_the_paper": {"value": bound.value, "band": [bound.low, bound.high]},
-        "tuple_rate": float(np.mean([fold.rate for fold in estimated.folds])),
+        "tuple_rate": rate,
+        "gain_nats": estimated.gain_nats,
         "orientation_nats": estimated.orientation_nats,
         "recalibration": [{"slope": fold.line.slope, "intercept": fold.line.intercept} for fold in estimated.folds],
         "tuples": sum(len(fold.sizes) for fold in estimated.folds),

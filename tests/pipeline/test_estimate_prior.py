@@ -145,11 +145,16 @@ def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_pat
     sizes = ("--num-tuples", 600, "--unlabeled-size", 800, "--heldout-share", 0.3)
     data = ("--dataset", "gaussians", "--n", 2, "--m", 1, "--prior", 0.7, *sizes)
     ntmp_done("make-tuples", *data, "--out", tmp_path / "t")
-    ended = ntmp("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--out", tmp_path / "p")
-    assert ended.code == 4
-    assert "known only up to its mirror" in ended.err
-    assert "--assume 'prior<0.5'" in ended.err
-    assert not (tmp_path / "p").exists()
+    open_side = ("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--out", tmp_path / "p")
+    estimate = ntmp_done(*open_side, "--json").json
+    assert estimate["identified"] is False
+    assert sorted((estimate["prior"], estimate["mirror"])) == pytest.approx([0.3, 0.7], abs=0.06)
+    ended = ntmp_done(*open_side, "--if-exists", "overwrite")
+    assert "known only up to its mirror" in " ".join(ended.out.split())
+    assert "--assume 'prior<0.5'" in ended.out
+    training = ntmp("train", "--tuples", tmp_path / "t", "--prior-from", tmp_path / "p", "--out", tmp_path / "r")
+    assert training.code == 4
+    assert "do not tell which" in training.err
     for assumed, expected in (("prior>0.5", 0.7), ("prior<0.5", 0.3)):
         estimate = ntmp_done(
             *("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--assume", assumed),
@@ -158,13 +163,33 @@ def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_pat
         assert estimate["prior"] == pytest.approx(expected, abs=0.06)
 
 
-def test_a_score_model_that_learned_nothing_gives_no_prior(gaussian, ntmp, tmp_path):
+def test_a_score_model_that_learned_nothing_gives_the_whole_range(gaussian, ntmp_done, tmp_path):
     tuples, _, _ = gaussian
-    lazy = ("--model", "linear", "--epochs", 1, "--lr", 1e-6)
-    ended = ntmp("estimate-prior", "--tuples", tuples, *lazy, "--out", tmp_path / "p")
-    assert ended.code == 4
-    assert "the score model has learned nothing" in ended.err
-    assert not (tmp_path / "p").exists()
+    lazy = ("--model", "mlp", "--epochs", 1, "--lr", 1e-7, "--resamples", 20)
+    ended = ntmp_done("estimate-prior", "--tuples", tuples, *lazy, "--out", tmp_path / "p", "--json")
+    assert ended.json["ci"] == [0.0, 1.0]
+    assert any("next to nothing" in text for text in ended.json["warnings"])
+    assert "it is trained for 4" in ended.err
+
+
+def test_rows_of_a_table_are_scored_by_learners_for_tables(gaussian, ntmp_done, tmp_path):
+    """All tuples are used, and no network is trained."""
+    tuples, _, _ = gaussian
+    ended = ntmp_done("estimate-prior", "--tuples", tuples, "--resamples", 20, "--out", tmp_path / "p", "--json")
+    facts = ntmp_done("inspect", tuples, "--json").json["summary"]["tuples"]
+    assert ended.json["tuples"] == facts["train"] + facts["heldout"]
+    low, high = ended.json["ci"]
+    assert low <= 0.7 <= high
+    assert high - low < 0.2
+
+
+def test_the_first_commands_of_the_readme_give_a_prior(ntmp_done, tmp_path):
+    """On these tuples the estimate used to end with exit 4, and with it the chain of commands."""
+    tuples = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--seed", 7, "--out", tmp_path / "t")
+    ntmp_done("make-tuples", *tuples)
+    estimate = ("estimate-prior", "--tuples", tmp_path / "t", "--resamples", 20, "--out", tmp_path / "p")
+    low, high = ntmp_done(*estimate, "--json").json["ci"]
+    assert low <= 0.5 <= high
 
 
 def test_folds_that_share_instances_are_warned_of(ntmp_done, tmp_path):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.learning.tables.objective import CountObjective
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.learning.tables.trees import LightGBMTrees, NodeArrays, TreeArrays, Trees
 
 log = logging.getLogger(__name__)

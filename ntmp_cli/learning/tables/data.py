@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.learning.groups import usable_rate
-from ntmp_cli.learning.tables.objective import CountObjective
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class FittedEstimator:
     """Log-odds at the rate of the tuples."""
     judged: Ints
     scores: Floats
+    pool_scores: Floats
     nll: float
     learners: Sequence[dict[str, Any]]
     spread: float | None = None
@@ -54,16 +55,17 @@ def fit_estimator(
     seeded = with_seeds(estimator, rng)
     cross_fitting = folds(data, rng) if splits is None else splits
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
-    by_round = _out_of_fold(data, seeded, cross_fitting)[:, data.rows(judged)]
-    judging = data.some(judged)
-    lines = [recalibrate(z, judging.observed) for z in by_round]
+    by_round = _out_of_fold(data, seeded, cross_fitting)
+    judging, members = data.some(judged), data.rows(judged)
+    lines = [recalibrate(z[members], judging.observed) for z in by_round]
     best = int(np.argmin([line.nll for line in lines]))
     line = lines[best]
     whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
     *_, fitted = em(seeded, whole, best + 1)
     facts = {"learner": type(estimator).__name__, "weight": 1.0, "nll": line.nll, "rounds": best + 1}
     scorer = EstimatorScorer(fitted, data.x.shape[1], line.slope, line.intercept)
-    return FittedEstimator(scorer, judged, line.slope * by_round[best] + line.intercept, line.nll, [facts])
+    z = line.slope * by_round[best] + line.intercept
+    return FittedEstimator(scorer, judged, z[members], z[len(data.x) :], line.nll, [facts])
 
 
 def em(estimator: Any, data: TableData, rounds: int) -> Iterator[Any]:
@@ -110,12 +112,16 @@ def with_seeds(estimator: Any, rng: np.random.Generator) -> Any:
 
 
 def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split]) -> Floats:
-    """(rounds, instances) log-odds of the judged members by fits that have not seen them; NaN elsewhere."""
-    scores = np.full((ROUNDS, len(data.x)), np.nan)
-    for split in splits:
-        rows = data.rows(split.judged)
+    """(rounds, instances and pool) log-odds by fits that have not seen the tuple; NaN of tuples that are not judged.
+
+    Every fold's fit scores a share of the pool.
+    """
+    x = data.x if data.unlabeled is None else np.concatenate([data.x, data.unlabeled])
+    scores = np.full((ROUNDS, len(x)), np.nan)
+    for fold, split in enumerate(splits):
+        rows = np.concatenate([data.rows(split.judged), np.arange(len(data.x) + fold, len(x), len(splits))])
         for number, fitted in enumerate(em(estimator, data.some(split.training), ROUNDS)):
-            scores[number, rows] = log_odds(fitted, data.x[rows])
+            scores[number, rows] = log_odds(fitted, x[rows])
     return scores
 
 

@@ -91,6 +91,8 @@ class FittedTable:
     """The tuples that judged it, ascending."""
     scores: Floats
     """Of their members in a row, by fits that had not seen them."""
+    pool_scores: Floats
+    """Of the pool by the same fits, each of a share of it: by the fit to all tuples they would be surer."""
     spread: float
     nll: float
     """Mean −log P(observation) of the judged tuples."""
@@ -117,6 +119,15 @@ class _Learner(NamedTuple):
     """From the scores of fits to log-odds."""
     scores: Floats
     losses: Floats
+    pool_scores: Floats
+
+
+class _OutOfFold(NamedTuple):
+    """Scores by fits that have not seen the tuple."""
+
+    members: Floats
+    """Of the judged tuples, in a row."""
+    pool: Floats
 
 
 def fit_table(
@@ -139,11 +150,15 @@ def fit_table(
     shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
     whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
-    mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
+    mean_scores, pool_scores = (
+        np.sum([share * getattr(a, which) for share, a in zip(shares, learners, strict=True)], axis=0)
+        for which in ("scores", "pool_scores")
+    )
     return FittedTable(
         scorer=_average(data, [(share, fits[a.setting], a.line) for share, a in zip(shares, learners, strict=True)]),
         judged=judged,
         scores=mean_scores,
+        pool_scores=pool_scores,
         spread=spread,
         nll=float(-judging.objective(spread).log_prob(mean_scores).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
@@ -187,16 +202,17 @@ def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> lis
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
 
 
-def _best(family: str, scores: dict[Setting, Floats], judging: TableData, spread: float) -> _Learner:
+def _best(family: str, scores: dict[Setting, _OutOfFold], judging: TableData, spread: float) -> _Learner:
     objective = judging.objective(spread)
-    losses = {s: -objective.log_prob(z) for s, z in scores.items() if s.family == family}
+    losses = {s: -objective.log_prob(z.members) for s, z in scores.items() if s.family == family}
     setting = min(losses, key=lambda s: np.average(losses[s], weights=judging.weights))
+    members, pool = scores[setting]
     if family != SOFT:
-        return _Learner(setting, NO_LINE, scores[setting], losses[setting])
+        return _Learner(setting, NO_LINE, members, losses[setting], pool)
     # Blurred labels make scores too small: a line through the counts mends that.
-    line = count_fit(scores[setting][:, None], objective, 0.0, NO_LINE)
-    z = line.scores(scores[setting][:, None])
-    return _Learner(setting, line, z, -objective.log_prob(z))
+    line = count_fit(members[:, None], objective, 0.0, NO_LINE)
+    z = line.scores(members[:, None])
+    return _Learner(setting, line, z, -objective.log_prob(z), line.scores(pool[:, None]))
 
 
 def _facts(share: float, learner: _Learner) -> dict[str, Any]:
@@ -224,17 +240,19 @@ def _average(data: TableData, parts: Sequence[tuple[float, _Fit, LinearModel]]) 
 
 def _out_of_fold(
     data: TableData, settings: Sequence[Setting], splits: Sequence[Split], spread: float
-) -> dict[Setting, Floats]:
-    """For every setting the scores of the judged members, in a row, by fits that have not seen them."""
-    scores = {setting: np.full(len(data.x), np.nan) for setting in settings}
-    for split in splits:
-        rows = data.rows(split.judged)
-        x = data.x[rows]
-        standardised = data.standardisation(x)
+) -> dict[Setting, _OutOfFold]:
+    """For every setting the scores of judged members and of the pool, of which every fold's fit scores a share."""
+    pool = np.empty((0, data.x.shape[1])) if data.unlabeled is None else data.unlabeled
+    x, members = np.concatenate([data.x, pool]), len(data.x)
+    scores = {setting: np.full(len(x), np.nan) for setting in settings}
+    for number, split in enumerate(splits):
+        rows = np.concatenate([data.rows(split.judged), np.arange(members + number, len(x), len(splits))])
+        judged = x[rows]
+        standardised = data.standardisation(judged)
         for setting, fit in _fits(data.some(split.training), data, settings, spread):
-            scores[setting][rows] = fit.scores(x, standardised)
-    judged = data.rows(np.concatenate([split.judged for split in splits]))
-    return {setting: z[judged] for setting, z in scores.items()}
+            scores[setting][rows] = fit.scores(judged, standardised)
+    kept = data.rows(np.concatenate([split.judged for split in splits]))
+    return {setting: _OutOfFold(z[kept], z[members:]) for setting, z in scores.items()}
 
 
 def _spread(data: TableData, splits: Sequence[Split]) -> float:
@@ -252,12 +270,12 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
         log_prob = judging.objective(spread).log_prob(z)
         return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
 
-    scores = _out_of_fold(data, [setting], splits, 0.0)[setting]
+    scores = _out_of_fold(data, [setting], splits, 0.0)[setting].members
     if _scatter_follows_features(scores, judging):
         return 0.0
     none, spread = value(0.0, scores), 0.0
     for _ in range(SPREAD_STEPS):
-        scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting]
+        scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting].members
         spread = _likeliest(partial(value, z=scores))
         if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
             return 0.0

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.learning.groups import usable_rate
-from ntmp_cli.learning.tables.objective import CountObjective
 
 MOST_STEPS = 300
 

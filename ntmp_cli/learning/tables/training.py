@@ -89,10 +89,16 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
 
 
 def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuples:
-    """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the fit to all."""
+    """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the same fits."""
     data, _ = _table_data(config, source, None)
     fitted = _fit(config, data, stream(config.seed, "tables"))
     return _scored(config, data, fitted)
+
+
+def scores_without_prior(config: TrainConfig, source: TupleSource) -> ScoredTuples:
+    """All tuples, each scored at their rate by a fit that did not see it; held-out ones alone where rows are shared."""
+    data, splits = _table_data(config, source, source.heldout())
+    return _scored(config, data, _fit(config, data, stream(config.seed, "tables"), splits))
 
 
 def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterator[tuple[InstanceScorer, TableData]]:
@@ -152,6 +158,6 @@ def _rows(raw: NDArray[np.generic]) -> NDArray[np.float64]:
 
 def _scored(config: TrainConfig, data: TableData, fitted: FittedTable | FittedEstimator) -> ScoredTuples:
     observed, judged = data.observed, fitted.judged
-    pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
     noise = getattr(config.settings, "count_noise", 0.0)
-    return ScoredTuples(fitted.scores, observed.sizes[judged], observed.counts[judged], pool, noise)
+    sizes, counts = observed.sizes[judged], observed.counts[judged]
+    return ScoredTuples(fitted.scores, sizes, counts, fitted.pool_scores, noise, fitted.spread or 0.0)

@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from synthetic import table
 
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob
 from ntmp_cli.learning.tables.linear import (
@@ -18,7 +19,6 @@ from ntmp_cli.learning.tables.linear import (
     recalibrated,
     soft_label_fit,
 )
-from ntmp_cli.learning.tables.objective import CountObjective
 
 SIZES = np.tile([3, 4, 6], 20)
 

@@ -62,7 +62,7 @@ class CountObjective:
 
     def value_and_gradient(self, z: Floats) -> tuple[float, Floats]:
         """The objective and its derivative by the score of every member."""
-        log_prob, gradient = self._by_tuple(z)
+        log_prob, gradient = self.by_tuple(z)
         if self.weights is None:
             return float(log_prob.sum()), gradient
         return float(self.weights @ log_prob), self._member_weights * gradient
@@ -79,7 +79,7 @@ class CountObjective:
         weights: Floats = self.weights[self.observed.owner]
         return weights
 
-    def _by_tuple(self, z: Floats) -> tuple[Floats, Floats]:
+    def by_tuple(self, z: Floats) -> tuple[Floats, Floats]:
         if self.spread == 0:
             return count_gradient(z, self.observed)
         nodes, owner = self._nodes(z), self.observed.owner

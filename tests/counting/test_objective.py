@@ -14,9 +14,9 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob
-from ntmp_cli.learning.tables.objective import CountObjective
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,197 @@
+"""Metrics of a classifier on new instances without any label: from cross-fitted scores and the counts of tuples.
+
+At a threshold, the share of positives above it (recall) and that of negatives (false-positive rate) are estimated by
+calibrated probabilities, targeted at the decision (`calibrated_fit`); at a prior they give the four cells of the
+confusion matrix, and these every metric. The interval is that of the metric on as many new instances as are asked for:
+it has the error of the estimate, of the prior, and the chance of new instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit, stdtrit
+
+from ntmp_cli.counting.calibrated_fit import CalibratedFit, calibrated_fit
+from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.objective import CountObjective
+from ntmp_cli.counting.observations import CountObservations
+
+# Counts tell something if scores make them this much more probable than a constant does, in nats.
+CLEAR_NATS = 4.0
+FEWEST_TUPLES = 10
+# A wider interval tells nothing.
+WIDEST = 0.3
+_STEP = 1e-5
+# A share is never closer to 0 or 1 than that of half an instance among those it is estimated from.
+HALF_AN_INSTANCE = 0.5
+
+
+@dataclass(frozen=True)
+class ScoredCounts:
+    """Members' scores at the tuples' rate, by scorers that did not see the tuple, and what was observed of it."""
+
+    z: Floats
+    observed: CountObservations
+    spread: float = 0.0
+
+    @property
+    def objective(self) -> CountObjective:
+        return CountObjective(self.observed, self.spread)
+
+    @property
+    def rate(self) -> float:
+        return float(self.observed.counts.sum() / self.observed.sizes.sum())
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where the classifier will be used."""
+
+    prior: float
+    prior_error: float = 0.0
+    """Standard error, where the prior is an estimate."""
+    instances: int = 1000
+    """How many new instances the metric is of."""
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A metric with its interval, or the reason why none is given."""
+
+    value: float | None
+    ci: tuple[float, float] | None
+    reason: str | None = None
+
+
+# Cells are shares of all instances: true positives, false positives, false negatives, true negatives.
+CELL_METRICS: dict[str, Callable[[Floats], float]] = {
+    "accuracy": lambda c: float(c[0] + c[3]),
+    "precision": lambda c: float(c[0] / (c[0] + c[1])),
+    "recall": lambda c: float(c[0] / (c[0] + c[2])),
+    "f1": lambda c: float(2 * c[0] / (2 * c[0] + c[1] + c[2])),
+}
+METRICS = (*CELL_METRICS, "auroc")
+
+
+def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) -> dict[str, Expected]:
+    """Every metric of deciding "positive" above a threshold of the scores at the tuples' rate."""
+    if (reason := cannot_be_told(scored)) is not None:
+        return {name: Expected(None, None, reason) for name in METRICS}
+    decided = (scored.z > threshold).astype(np.float64)
+    constant = decided.min() == decided.max()
+    fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)))
+    rates, influence = _rates(fit, decided)
+    metrics = {name: _of_cells(metric, rates, influence, scored, where) for name, metric in CELL_METRICS.items()}
+    return {**metrics, "auroc": _auroc(scored, where)}
+
+
+def cannot_be_told(scored: ScoredCounts) -> str | None:
+    """Why no metric is given: too few tuples, or scores that their counts do not confirm."""
+    tuples = len(scored.observed)
+    if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and _gain(scored) >= CLEAR_NATS:
+        return None
+    return f"cannot be told from {tuples} tuples"
+
+
+def _gain(scored: ScoredCounts) -> float:
+    """Log-likelihood of the counts under calibrated scores less that under a constant."""
+    objective, ones = scored.objective, np.ones_like(scored.z)
+
+    def loss(intercept: float) -> float:
+        return -float(objective.log_prob(intercept * ones).sum())
+
+    middle = float(logit(scored.rate))
+    constant = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").fun
+    return calibrated_fit(scored.z, objective).log_prob + float(constant)
+
+
+def _rates(fit: CalibratedFit, decided: Floats) -> tuple[Floats, Floats]:
+    """(recall, false-positive rate) and the influence of every tuple on them, (T, 2)."""
+    observed, p = fit.objective.observed, fit.p
+    rates, influence = [], []
+    for weight, sign in ((p, 1.0), (1 - p, -1.0)):
+        rate = float(decided @ weight / weight.sum())
+        away = decided - rate
+        mean = weight.sum() / len(observed)
+        by_theta = sign * away @ fit.slope / weight.sum()
+        influence.append(observed.sum_by_tuple(away * weight) / mean + fit.influence @ by_theta)
+        rates.append(rate)
+    return np.array(rates), np.column_stack(influence)
+
+
+def _cells(rates: Floats, prior: float) -> Floats:
+    tpr, fpr = rates
+    return np.array([prior * tpr, (1 - prior) * fpr, prior * (1 - tpr), (1 - prior) * (1 - fpr)])
+
+
+def _of_cells(
+    metric: Callable[[Floats], float], rates: Floats, influence: Floats, scored: ScoredCounts, where: Deployment
+) -> Expected:
+    instances, rate = scored.observed.instances, scored.rate
+    edges = HALF_AN_INSTANCE / (instances * np.array([rate, 1 - rate]))
+    inside = np.clip(rates, edges, 1 - edges)
+    cells = _cells(inside, where.prior)
+    value = metric(cells)
+    by_rates = np.array(
+        [(metric(_cells(inside + s, where.prior)) - metric(_cells(inside - s, where.prior))) / (2 * _STEP)
+         for s in _STEP * np.eye(2)]
+    )  # fmt: skip
+    up, down = (min(max(where.prior + s, _STEP), 1 - _STEP) for s in (_STEP, -_STEP))
+    by_prior = (metric(_cells(inside, up)) - metric(_cells(inside, down))) / (up - down)
+    by_cell = np.array([(metric(cells + s) - metric(cells - s)) / (2 * _STEP) for s in _STEP * np.eye(4)])
+    chance = float(by_cell**2 @ cells - (by_cell @ cells) ** 2)
+    tuples = len(influence)
+    error = float(np.sum((influence @ by_rates) ** 2)) / (tuples * max(tuples - 3, 1))
+    # Shares of 0 and 1 have no influence, but an error: that of as many instances as there are.
+    least = np.array([rate, 1 - rate]) * instances
+    error = max(error, float(by_rates**2 @ (inside * (1 - inside) / least)))
+    return _interval(value, error, chance, (by_prior * where.prior_error) ** 2, scored, where)
+
+
+def _interval(
+    value: float, error: float, chance: float, by_prior: float, scored: ScoredCounts, where: Deployment
+) -> Expected:
+    """On the scale of log-odds, where it stays between 0 and 1."""
+    # Members of natural groups resemble each other: new groups differ from these as these differ among themselves.
+    new = max(chance / where.instances, error if scored.spread > 0 else 0.0)
+    quantile = float(stdtrit(max(len(scored.observed) - 3, 1), (1 + where.confidence) / 2))
+    deviation = min(float(np.sqrt(error + new + by_prior)), 0.5)
+    # Within its error of 0 or 1 a metric may be just that.
+    at = min(max(value, deviation, 1e-9), 1 - max(deviation, 1e-9))
+    half = quantile * deviation / (at * (1 - at))
+    low, high = (float(x) for x in expit(logit(at) + np.array([-half, half])))
+    low, high = (0.0 if value < at else low), (1.0 if value > at else high)
+    if high - low > WIDEST:
+        return Expected(None, None, f"cannot be told from {len(scored.observed)} tuples")
+    return Expected(value, (low, high))
+
+
+def _auroc(scored: ScoredCounts, where: Deployment) -> Expected:
+    """P(a positive scores above a negative), ties half; targeted at the share of instances below a score."""
+    from scipy.stats import rankdata
+
+    z, observed = scored.z, scored.observed
+    below = (rankdata(z) - 0.5) / len(z)
+    fit = calibrated_fit(z, scored.objective, below)
+    order, p = np.argsort(z, kind="stable"), fit.p
+    # Of every instance: the negatives below it and the positives above it, ties half, as shares.
+    values, tie = np.unique(z[order], return_inverse=True)
+    negative, positive = (np.bincount(tie, weights=w[order], minlength=len(values)) for w in (1 - p, p))
+    lower, higher = np.empty_like(z), np.empty_like(z)
+    lower[order] = ((np.cumsum(negative) - negative / 2) / negative.sum())[tie]
+    higher[order] = ((positive.sum() - np.cumsum(positive) + positive / 2) / positive.sum())[tie]
+    value = float(p @ lower / p.sum())
+    tuples = len(observed)
+    of_positive, of_negative = (lower - value) / p.sum(), (higher - value) / (1 - p).sum()
+    by_theta = (of_positive - of_negative) @ fit.slope
+    influence = tuples * observed.sum_by_tuple(of_positive * p + of_negative * (1 - p)) + fit.influence @ by_theta
+    error = float(influence @ influence) / (tuples * max(tuples - 3, 1))
+    chance = float((p @ (lower - value) ** 2 / p.sum()) / where.prior)
+    chance += float(((1 - p) @ (higher - value) ** 2 / (1 - p).sum()) / (1 - where.prior))
+    least = value * (1 - value) / (observed.instances * min(scored.rate, 1 - scored.rate))
+    return _interval(value, max(error, least / 4), chance, 0.0, scored, where)
