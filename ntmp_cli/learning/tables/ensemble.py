@@ -131,13 +131,13 @@ def fit_table(
     cross_fitting = folds(data, rng) if splits is None else splits
     spread = _spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
-    judging = data.some(judged)
+    judging = data.subset(judged)
     rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
     scores = _out_of_fold(data, list(_settings(families, rows, one_rate=data.one_rate)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
     losses = np.stack([learner.losses for learner in learners])
     shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
-    whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
+    whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
     mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
     return FittedTable(
@@ -207,12 +207,12 @@ def _facts(share: float, learner: _Learner) -> dict[str, Any]:
     return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
 
 
-def _average(data: TableData, parts: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
+def _average(data: TableData, weighted: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
     """One linear score of raw features plus weighted trees."""
     standardise = data.standardisation
     bias, weight = 0.0, np.zeros(data.x.shape[1])
     trees = []
-    for share, fit, line in parts:
+    for share, fit, line in weighted:
         slope = float(line.weight[0])
         bias += share * (slope * fit.linear.bias + line.bias)
         weight = weight + share * slope * fit.linear.weight
@@ -231,7 +231,7 @@ def _out_of_fold(
         rows = data.rows(split.judged)
         x = data.x[rows]
         standardised = data.standardisation(x)
-        for setting, fit in _fits(data.some(split.training), data, settings, spread):
+        for setting, fit in _fits(data.subset(split.training), data, settings, spread):
             scores[setting][rows] = fit.scores(x, standardised)
     judged = data.rows(np.concatenate([split.judged for split in splits]))
     return {setting: z[judged] for setting, z in scores.items()}
@@ -245,7 +245,7 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
     goes with the features, an intercept that is independent of them is the wrong model, and would hide what is to be
     learned.
     """
-    judging = data.some(np.sort(np.concatenate([split.judged for split in splits])))
+    judging = data.subset(np.sort(np.concatenate([split.judged for split in splits])))
     setting = Setting(LINEAR, START_PENALTY)
 
     def value(spread: float, z: Floats) -> float:
@@ -267,8 +267,8 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
 def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
     """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
 
-    Bags that were filled to different proportions are so. Their features shift with the proportion, and predictions at
-    the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    Tuples that were filled to different proportions are so. Their features shift with the proportion, and predictions
+    at the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
     """
     observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
     line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)

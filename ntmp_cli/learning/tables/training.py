@@ -100,7 +100,7 @@ def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterat
     data, _ = _table_data(config, source, source.heldout())
     rng = stream(config.seed, "fold-scorers")
     for split in split_into_folds(data, rng, folds):
-        yield _fit(config, data.some(split.training), rng).scorer, data.some(split.judged)
+        yield _fit(config, data.subset(split.training), rng).scorer, data.subset(split.judged)
 
 
 def _fit(

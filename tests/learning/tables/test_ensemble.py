@@ -140,7 +140,7 @@ def test_given_splits_judge_and_the_fit_sees_training_tuples_only() -> None:
     fitted = fit_table(data, "linear", rng(), [split])
     assert fitted.judged.tolist() == split.judged.tolist()
     assert fitted.spread == 0
-    training = data.some(split.training)
+    training = data.subset(split.training)
     x = data.standardisation(training.x)
     penalty = fitted.learners[0]["penalty"]
     expected = count_fit(x, training.objective(), penalty, constant_model(x.shape[1], training.rate))
@@ -221,10 +221,10 @@ def test_every_model_of_tables_has_families() -> None:
     assert all({*families} <= {*ensemble.FAMILIES} for families in ensemble.MODELS.values())
 
 
-def test_rows_of_some_tuples_are_theirs() -> None:
+def test_a_subset_has_the_rows_of_its_tuples() -> None:
     data = TableData(np.arange(9.0)[:, None], CountObservations([2, 3, 4], [1, 0, 2]), weights=np.array([1.0, 2, 3]))
-    some = data.some(np.array([0, 2]))
-    assert some.x[:, 0].tolist() == [0, 1, 5, 6, 7, 8]
-    assert some.observed.counts.tolist() == [1, 2]
-    assert some.weights is not None
-    assert some.weights.tolist() == [1, 3]
+    subset = data.subset(np.array([0, 2]))
+    assert subset.x[:, 0].tolist() == [0, 1, 5, 6, 7, 8]
+    assert subset.observed.counts.tolist() == [1, 2]
+    assert subset.weights is not None
+    assert subset.weights.tolist() == [1, 3]
