@@ -28,7 +28,7 @@ from ntmp_cli.learning.models import build_scorer
 from ntmp_cli.learning.repeats import repeated_share
 from ntmp_cli.learning.results import Watching
 from ntmp_cli.learning.trainer import Training, train_scorer
-from ntmp_cli.learning.training_data import Batching, input_normalisation, training_shares
+from ntmp_cli.learning.training_data import Batching, input_normalisation, training_folds, training_shares
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.tuple_source import HeldoutData, Task, TupleSource
 
@@ -69,7 +69,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
     if heldout is not None and config.folds is None:
         (data,) = training_shares(source, settings, 1, batching)
         return [_score_heldout(data, heldout, fitted(data, 0), config.count_noise)]
-    folds = training_shares(source, settings, config.folds or 2, batching)
+    folds = training_folds(source, settings, config.folds or 2, batching)
     if repeated := repeated_share((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds):
         log.warning(
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
@@ -82,11 +82,11 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
     """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
-    shares = training_shares(source, config, folds, Batching(_batch_size(config)))
+    data = training_folds(source, config, folds, Batching(_batch_size(config)))
     shift = rate_shift(config.known_prior(), source.task.rate)
     noise: float = getattr(config.settings, "count_noise", 0.0)
     scored = []
-    for number, fold, rest in _with_other_folds(shares):
+    for number, fold, rest in _with_other_folds(data):
         scores = _score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
     return scored
