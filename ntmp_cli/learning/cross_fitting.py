@@ -21,6 +21,7 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.fitting import fit_data
+from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
@@ -68,16 +69,18 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
     batching = Batching(_batch_size(settings))
     if heldout is not None and config.folds is None:
         (data,) = training_shares(source, settings, 1, batching)
-        return [_score_heldout(data, heldout, fitted(data, 0), config.count_noise)]
+        blocks = source.blocks()
+        held_blocks = None if blocks is None else blocks[-len(heldout.sizes) :]
+        return [replace(_score_heldout(data, heldout, fitted(data, 0), config.count_noise), blocks=held_blocks)]
     folds = training_folds(source, settings, config.folds or 2, batching)
     if repeated := repeated_share((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds):
         log.warning(
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
             100 * repeated,
         )
-    return [
-        _score_fold(fold, fitted(rest, number), config.count_noise) for number, fold, rest in _with_other_folds(folds)
-    ]
+    noise = config.count_noise
+    scored = [_score_fold(fold, fitted(rest, number), noise) for number, fold, rest in _with_other_folds(folds)]
+    return _with_blocks(source, scored)
 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
@@ -89,7 +92,7 @@ def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, h
     for number, fold, rest in _with_other_folds(data):
         scores = _score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
-    return scored
+    return _with_blocks(source, scored)
 
 
 def score_model(config: EstimatePriorConfig, task: Task) -> TrainConfig:
@@ -173,6 +176,15 @@ def _with_targets(data: TrainingData, score: Score) -> TrainingData:
         tuple_chunks=[replace(chunk, targets=partial(inside, chunk)) for chunk in data.tuple_chunks],
         unlabeled_chunks=[replace(chunk, targets=partial(outside, chunk)) for chunk in data.unlabeled_chunks],
     )
+
+
+def _with_blocks(source: TupleSource, scored: Sequence[ScoredTuples]) -> list[ScoredTuples]:
+    """Folds with the blocks of their tuples."""
+    blocks = source.blocks()
+    if blocks is None:
+        return list(scored)
+    folds = zip(scored, fold_tuples(source, len(scored)), strict=True)
+    return [replace(fold, blocks=blocks[positions]) for fold, positions in folds]
 
 
 def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise: float) -> ScoredTuples:

@@ -30,6 +30,8 @@ class ScoredTuples:
     counts: Integers
     unlabeled: Floats
     noise: float = 0.0
+    blocks: Integers | None = None
+    """(T,) tuples of one block are resampled together; None where every tuple stands alone."""
 
     @cached_property
     def observed(self) -> CountObservations:

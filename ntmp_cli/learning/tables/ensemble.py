@@ -136,7 +136,9 @@ def fit_table(
     scores = _out_of_fold(data, list(_settings(families, rows, one_rate=data.one_rate)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
     losses = np.stack([learner.losses for learner in learners])
-    shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
+    if judging.weights is not None:
+        losses = losses * judging.weights
+    shares = ensemble_weights(losses, rng, None if data.blocks is None else data.blocks[judged])
     whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
     mean_scores: Floats = np.sum([share * a.scores for share, a in zip(shares, learners, strict=True)], axis=0)
@@ -160,11 +162,14 @@ def _families(data: TableData, model: str) -> list[str]:
     return usable or [LINEAR]
 
 
-def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
+def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
     """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
 
-    Learners whose mean loss clearly exceeds the least one have no share of the equal half.
+    Learners whose mean loss clearly exceeds the least one have no share of the equal half. Blocks are resampled whole.
     """
+    if blocks is not None:
+        codes = np.unique(blocks, return_inverse=True)[1]
+        losses = np.stack([np.bincount(codes, row) for row in losses])
     tuples = losses.shape[1]
     resampled = rng.dirichlet(np.ones(tuples), size=RESAMPLES) * tuples
     evidence = -resampled @ losses.T

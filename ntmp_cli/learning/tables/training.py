@@ -154,4 +154,5 @@ def _scored(config: TrainConfig, data: TableData, fitted: FittedTable | FittedEs
     observed, judged = data.observed, fitted.judged
     pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
     noise = getattr(config.settings, "count_noise", 0.0)
-    return ScoredTuples(fitted.scores, observed.sizes[judged], observed.counts[judged], pool, noise)
+    blocks = None if data.blocks is None else data.blocks[judged]
+    return ScoredTuples(fitted.scores, observed.sizes[judged], observed.counts[judged], pool, noise, blocks)

@@ -62,6 +62,15 @@ def test_a_clearly_worse_learner_has_no_share() -> None:
     assert weights[[0, 2]].min() > 0.25
 
 
+def test_tuples_of_one_block_are_one_piece_of_evidence() -> None:
+    """Thirty copies of six tuples, by one of which a learner is worse, do not reject it; thirty times six tuples do."""
+    losses = np.zeros((2, 180))
+    losses[1, ::6] = 0.5
+    alone, in_blocks = (ensemble_weights(losses, rng(), blocks) for blocks in (None, np.arange(180) % 6))
+    assert alone[1] == pytest.approx(0, abs=1e-3)
+    assert in_blocks[1] > 0.2
+
+
 # Folds --------------------------------------------------------------------------------------------
 
 
