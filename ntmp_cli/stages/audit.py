@@ -198,8 +198,11 @@ def _judge(
     unlabeled = np.concatenate(pools[len(fitted) :] if unseen else pools[: len(fitted)])
     moved = None
     if len(unlabeled):
-        generator = stream(config.seed, "drift")
-        moved = drift(z[new], sizes[new_tuples], posterior[new], unlabeled, generator, config.resamples)
+        blocks = StoredTuples(tuples).blocks()
+        if blocks is not None:
+            blocks = np.concatenate([blocks[positions], blocks[len(positions) :]])[new_tuples]
+        compared = ScoredTuples(z[new], sizes[new_tuples], counts[new_tuples], unlabeled, blocks=blocks)
+        moved = drift(compared, posterior[new], stream(config.seed, "drift"), config.resamples)
     rows = _rows(config, tuples, audited, sizes, counts, positions)
     facts = {
         "tuples_judged": len(sizes),
