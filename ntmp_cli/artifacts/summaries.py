@@ -211,8 +211,8 @@ class RunSummary(Summary):
             raise ValueError(f"mean_rate: {self.mean_rate} is not the mean rate of the strata")
         if not close(self.tuple_rate, sum(k * m for _, m, k in strata) / sum(k * n for n, _, k in strata)):
             raise ValueError(f"tuple_rate: {self.tuple_rate} is not the share of positives of the strata")
-        found = self.prior_source in ("estimated", "tuples") and self.unlabeled_prior is not None
-        if self.prior != (self.unlabeled_prior if found else self.trained_prior):
+        is_of_pool = self.prior_source in ("estimated", "tuples") and self.unlabeled_prior is not None
+        if self.prior != (self.unlabeled_prior if is_of_pool else self.trained_prior):
             raise ValueError(f"prior: {self.prior} is not the prior that results are reported at")
         if self.selected_epoch > self.epochs:
             raise ValueError(f"selected_epoch: {self.selected_epoch} of {self.epochs} epochs")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.objective import CountObjective
 
 # Coefficients have a normal prior of this standard deviation, per standard deviation of their column: without it,
@@ -107,3 +107,14 @@ def calibrated_fit(z: Floats, objective: CountObjective, *columns: Floats) -> Ca
     leverage = np.clip(np.einsum("jk,tkj->t", inverse, information) / tuples, 0.0, MOST_LEVERAGE)
     influence: Floats = by_tuple @ inverse / (1 - leverage)[:, None]
     return CalibratedFit(theta, basis, influence, objective, float(log_prob * tuples))
+
+
+def by_block(influence: Floats, blocks: Ints | None) -> Floats:
+    """Influences of blocks instead of those of their tuples, where only blocks are independent of each other."""
+    if blocks is None:
+        return influence
+    _, codes = np.unique(blocks, return_inverse=True)
+    number = int(codes.max()) + 1
+    sums = np.zeros((number, *influence.shape[1:]))
+    np.add.at(sums, codes, influence)
+    return sums * (number / len(influence))

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, stdtrit
 
-from ntmp_cli.counting.calibrated_fit import CalibratedFit, calibrated_fit
-from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated_fit
+from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 
@@ -37,6 +37,8 @@ class ScoredCounts:
     z: Floats
     observed: CountObservations
     spread: float = 0.0
+    blocks: Ints | None = None
+    """(T,) tuples of one block are not independent of each other."""
 
     @property
     def objective(self) -> CountObjective:
@@ -86,6 +88,7 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
     constant = decided.min() == decided.max()
     fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)))
     rates, influence = _rates(fit, decided)
+    influence = by_block(influence, scored.blocks)
     metrics = {name: _of_cells(metric, rates, influence, scored, where) for name, metric in CELL_METRICS.items()}
     return {**metrics, "auroc": _auroc(scored, where)}
 
@@ -145,8 +148,8 @@ def _of_cells(
     by_prior = (metric(_cells(inside, up)) - metric(_cells(inside, down))) / (up - down)
     by_cell = np.array([(metric(cells + s) - metric(cells - s)) / (2 * _STEP) for s in _STEP * np.eye(4)])
     chance = float(by_cell**2 @ cells - (by_cell @ cells) ** 2)
-    tuples = len(influence)
-    error = float(np.sum((influence @ by_rates) ** 2)) / (tuples * max(tuples - 3, 1))
+    independent = len(influence)
+    error = float(np.sum((influence @ by_rates) ** 2)) / (independent * max(independent - 3, 1))
     # Shares of 0 and 1 have no influence, but an error: that of as many instances as there are.
     least = np.array([rate, 1 - rate]) * instances
     error = max(error, float(by_rates**2 @ (inside * (1 - inside) / least)))
@@ -190,7 +193,8 @@ def _auroc(scored: ScoredCounts, where: Deployment) -> Expected:
     of_positive, of_negative = (lower - value) / p.sum(), (higher - value) / (1 - p).sum()
     by_theta = (of_positive - of_negative) @ fit.slope
     influence = tuples * observed.sum_by_tuple(of_positive * p + of_negative * (1 - p)) + fit.influence @ by_theta
-    error = float(influence @ influence) / (tuples * max(tuples - 3, 1))
+    influence = by_block(influence, scored.blocks)
+    error = float(influence @ influence) / (len(influence) * max(len(influence) - 3, 1))
     chance = float((p @ (lower - value) ** 2 / p.sum()) / where.prior)
     chance += float(((1 - p) @ (higher - value) ** 2 / (1 - p).sum()) / (1 - where.prior))
     least = value * (1 - value) / (observed.instances * min(scored.rate, 1 - scored.rate))

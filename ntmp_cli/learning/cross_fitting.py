@@ -21,6 +21,7 @@ from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.discriminant import Moments, fit
 from ntmp_cli.learning.fitting import fit_data
+from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
@@ -29,7 +30,7 @@ from ntmp_cli.learning.prior_free import score_model
 from ntmp_cli.learning.repeats import repeated_share
 from ntmp_cli.learning.results import Watching
 from ntmp_cli.learning.trainer import Training, train_scorer
-from ntmp_cli.learning.training_data import Batching, input_normalisation, training_shares
+from ntmp_cli.learning.training_data import Batching, input_normalisation, training_folds, training_shares
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.tuple_source import HeldoutData, TupleSource
 
@@ -69,28 +70,30 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
     batching = Batching(_batch_size(settings))
     if heldout is not None and config.folds is None:
         (data,) = training_shares(source, settings, 1, batching)
-        return [_score_heldout(data, heldout, fitted(data, 0), config.count_noise)]
-    folds = training_shares(source, settings, config.folds or 2, batching)
+        blocks = source.blocks()
+        held_blocks = None if blocks is None else blocks[-len(heldout.sizes) :]
+        return [replace(_score_heldout(data, heldout, fitted(data, 0), config.count_noise), blocks=held_blocks)]
+    folds = training_folds(source, settings, config.folds or 2, batching)
     if repeated := repeated_share((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds):
         log.warning(
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
             100 * repeated,
         )
-    return [
-        _score_fold(fold, fitted(rest, number), config.count_noise) for number, fold, rest in _with_other_folds(folds)
-    ]
+    noise = config.count_noise
+    scored = [_score_fold(fold, fitted(rest, number), noise) for number, fold, rest in _with_other_folds(folds)]
+    return _with_blocks(source, scored)
 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
     """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
-    shares = training_shares(source, config, folds, Batching(_batch_size(config)))
+    data = training_folds(source, config, folds, Batching(_batch_size(config)))
     shift = rate_shift(config.known_prior(), source.task.rate)
     noise: float = getattr(config.settings, "count_noise", 0.0)
     scored = []
-    for number, fold, rest in _with_other_folds(shares):
+    for number, fold, rest in _with_other_folds(data):
         scores = _score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
-    return scored
+    return _with_blocks(source, scored)
 
 
 def _batch_size(config: TrainConfig) -> int:
@@ -148,6 +151,15 @@ def _with_targets(data: TrainingData, score: Score) -> TrainingData:
         tuple_chunks=[replace(chunk, targets=partial(inside, chunk)) for chunk in data.tuple_chunks],
         unlabeled_chunks=[replace(chunk, targets=partial(outside, chunk)) for chunk in data.unlabeled_chunks],
     )
+
+
+def _with_blocks(source: TupleSource, scored: Sequence[ScoredTuples]) -> list[ScoredTuples]:
+    """Folds with the blocks of their tuples."""
+    blocks = source.blocks()
+    if blocks is None:
+        return list(scored)
+    folds = zip(scored, fold_tuples(source, len(scored)), strict=True)
+    return [replace(fold, blocks=blocks[positions]) for fold, positions in folds]
 
 
 def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise: float) -> ScoredTuples:

@@ -31,6 +31,10 @@ def network_prior(config: TrainConfig, source: TupleSource, device: torch.device
     settings = prior_free_training(source.task, **{name: getattr(config, name) for name in SHARED}, count_noise=noise)
     scorer = train_scorer(Training(settings, source, environment=Environment(device))).scorer
     (data,) = training_shares(source, settings)
-    held = source.heldout() or orientation_sample(data)
-    scored = ScoredTuples(scorer.score(held.tuples), held.sizes, held.counts, scorer.score(held.unlabeled), noise)
+    heldout, blocks = source.heldout(), source.blocks()
+    held = heldout or orientation_sample(data)
+    if blocks is not None:
+        blocks = blocks[: len(held.sizes)] if heldout is None else blocks[-len(held.sizes) :]
+    z, pool = scorer.score(held.tuples), scorer.score(held.unlabeled)
+    scored = ScoredTuples(z, held.sizes, held.counts, pool, noise, blocks)
     return prior_of_pool(scored, stream(config.seed, "pool-prior"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batch_assignment import BatchAssignment
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
+from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.models import normalisation, standardises
 from ntmp_cli.ranks import processes_here
 from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
@@ -38,7 +40,7 @@ DEFAULT_BATCHING = Batching()
 def training_shares(
     source: TupleSource, config: TrainConfig, shares: int = 1, batching: Batching = DEFAULT_BATCHING
 ) -> list[TrainingData]:
-    """Lazily loaded training chunks in so many shares of even size: one per rank, or one per fold."""
+    """Lazily loaded training chunks in so many shares of even size, one per rank."""
     instance, task = source.instance, source.task
     tuple_shards, unlabeled_shards = source.tuple_shards(), source.unlabeled_shards()
     tuples, unlabeled = (sum(rows for _, rows in shards) for shards in (tuple_shards, unlabeled_shards))
@@ -65,6 +67,37 @@ def training_shares(
         )
         for share in range(shares)
     ]
+
+
+def training_folds(
+    source: TupleSource, config: TrainConfig, folds: int, batching: Batching = DEFAULT_BATCHING
+) -> list[TrainingData]:
+    """The same in folds, which never divide a block of tuples."""
+    shares = training_shares(source, config, folds, batching)
+    if source.blocks() is None:
+        return shares
+    assert batching.targets is None, "targets are added to folds once they are made"
+    return [
+        replace(share, tuple_chunks=list(_chunks_of(source, positions)))
+        for share, positions in zip(shares, fold_tuples(source, folds), strict=True)
+    ]
+
+
+def _chunks_of(source: TupleSource, positions: Integers) -> Iterator[TupleChunk]:
+    """The tuples at these stored positions, one chunk per shard."""
+    before = 0
+    for shard, rows in source.tuple_shards():
+        within = positions[(positions >= before) & (positions < before + rows)] - before
+        if len(within):
+            yield TupleChunk(len(within), partial(_read_at, source, shard, within))
+        before += rows
+
+
+def _read_at(source: TupleSource, shard: str, rows: Integers) -> tuple[NDArray[np.generic], Integers, Integers]:
+    start, stop = int(rows[0]), int(rows[-1]) + 1
+    x, sizes, counts = source.read_tuples(shard, start, stop)
+    is_chosen = np.isin(np.arange(start, stop), rows)
+    return x[np.repeat(is_chosen, sizes)], sizes[is_chosen], counts[is_chosen]
 
 
 def _tuple_chunks(

@@ -56,7 +56,7 @@ class BinnedSums:
         block = max(1, BLOCK_BYTES // (8 * tuples))
         for first in range(0, number, block):
             rows = min(block, number - first)
-            weights = np.stack([np.bincount(rng.integers(tuples, size=tuples), minlength=tuples) for _ in range(rows)])
+            weights = np.stack([times_sampled(tuples, self.data.blocks, rng) for _ in range(rows)])
             pool_counts = rng.multinomial(pool, self.unlabeled / pool, size=rows)
             yield self._sample(weights.astype(np.float64), pool_counts.astype(np.float64), original)
 
@@ -111,6 +111,15 @@ class BinnedSums:
         columns = 4 * stratum_of_tuple[:, None] + np.arange(4)
         offsets = 4 * np.arange(len(sums) + 1)
         return csr_array((values.reshape(-1), columns.reshape(-1), offsets), shape=(len(sums), 4 * len(self.strata)))
+
+
+def times_sampled(tuples: int, blocks: Integers | None, rng: np.random.Generator) -> Integers:
+    """How often a bootstrap resample holds every tuple; blocks are sampled whole."""
+    if blocks is None:
+        return np.bincount(rng.integers(tuples, size=tuples), minlength=tuples)
+    _, codes = np.unique(blocks, return_inverse=True)
+    number = int(codes.max()) + 1
+    return np.bincount(rng.integers(number, size=number), minlength=number)[codes]
 
 
 def _highest(scores: Floats, sizes: Integers, counts: Integers) -> Floats:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntmp_cli.prior.estimator import Floats, Integers
+from ntmp_cli.prior.estimator import Floats, ScoredTuples
 
 BINS = 64
 
@@ -24,15 +24,9 @@ class Drift(NamedTuple):
     p_value: float
 
 
-def drift(
-    scores: Floats,
-    sizes: Integers,
-    posterior: Floats,
-    unlabeled: Floats,
-    rng: np.random.Generator,
-    resamples: int = 500,
-) -> Drift:
+def drift(data: ScoredTuples, posterior: Floats, rng: np.random.Generator, resamples: int = 500) -> Drift:
     """Compare scores of U with the classes of the tuples, whose members' posteriors are given."""
+    scores, sizes, unlabeled = data.scores, data.sizes, data.unlabeled
     edges = np.unique(np.quantile(np.concatenate([scores, unlabeled]), np.linspace(0, 1, BINS + 1)[1:-1]))
     place = np.searchsorted(edges, scores, side="right")
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -42,8 +36,10 @@ def drift(
     pool = np.bincount(np.searchsorted(edges, unlabeled, side="right"), minlength=shape[1]).astype(np.float64)
 
     gap, prior = _gap(positive.sum(axis=0)[None], negative.sum(axis=0)[None], pool[None])
-    tuple_counts = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
-    weights = tuple_counts.astype(np.float64)
+    blocks = np.arange(len(sizes)) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
+    number = int(blocks.max()) + 1
+    block_counts = rng.multinomial(number, np.full(number, 1 / number), size=resamples)
+    weights = block_counts[:, blocks].astype(np.float64)
     resampled_pool = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
     gaps, _ = _gap(weights @ positive, weights @ negative, resampled_pool)
     statistic = float(np.abs(gap).max())

@@ -32,6 +32,8 @@ class ScoredTuples:
     noise: float = 0.0
     spread: float = 0.0
     """Standard deviation of tuples' intercepts, in natural groups."""
+    blocks: Integers | None = None
+    """(T,) tuples of one block are resampled together; None where every tuple stands alone."""
 
     @cached_property
     def observed(self) -> CountObservations:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtrit
 
-from ntmp_cli.counting.calibrated_fit import calibrated_fit
+from ntmp_cli.counting.calibrated_fit import by_block, calibrated_fit
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.prior.estimator import ScoredTuples
@@ -52,9 +52,9 @@ class _PoolScore:
         by_score = slope / np.maximum(p * (1 - p), SMALLEST)
         self._by_parameter = np.column_stack([by_score[:, None] * basis, -np.ones(len(basis))])
         by_rate = (observed.counts - rate * observed.sizes) / (observed.sizes.mean() * rate * (1 - rate))
-        influence = np.column_stack([fit.influence, by_rate])
-        tuples, width = influence.shape
-        self._covariance: Floats = influence.T @ influence / (tuples * max(tuples - width, 1))
+        influence = by_block(np.column_stack([fit.influence, by_rate]), scored.blocks)
+        independent, width = influence.shape
+        self._covariance: Floats = influence.T @ influence / (independent * max(independent - width, 1))
 
     def at(self, priors: Floats) -> tuple[Floats, Floats]:
         """G and its variance at every prior."""

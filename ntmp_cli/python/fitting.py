@@ -80,5 +80,5 @@ def _without_heldout(source: ArraySource, share: float, rng: np.random.Generator
         counts=counts[~is_held],
         unlabeled=pool[inside],
         heldout_data=heldout,
-        tuple_blocks=None,
+        tuple_blocks=None if source.tuple_blocks is None else np.concatenate([blocks[~is_held], blocks[is_held]]),
     )

@@ -111,12 +111,12 @@ class TupleRows:
                 f"{what} has {len(by_row)} values, but X has {number} rows", hint="Or pass a mapping by id."
             )
         starts = np.cumsum(self.sizes) - self.sizes
-        own = [by_row[row] for row in self.rows.tolist()]
-        first = [own[start] for start in starts.tolist()]
+        members = [by_row[row] for row in self.rows.tolist()]
+        first = [members[start] for start in starts.tolist()]
         owner = np.repeat(np.arange(len(self)), self.sizes).tolist()
         if any(
             value != first[t] and not (_is_missing(value) and _is_missing(first[t]))
-            for t, value in zip(owner, own, strict=True)
+            for t, value in zip(owner, members, strict=True)
         ):
             raise DataError(f"{what} of rows of one tuple differ")
         return first

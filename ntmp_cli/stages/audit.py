@@ -42,6 +42,7 @@ from ntmp_cli.evaluation.temperature import (
     tuple_shift,
     usable_temperature,
 )
+from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.repeats import repeated_between_halves
 from ntmp_cli.learning.tables.training import cross_fitted_tuples
@@ -186,7 +187,9 @@ def _judge(
     z = np.concatenate(calibrated)
     posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
     trained_instances = int(sum(fold.sizes.sum() for fold in fitted))
-    trained_tuples = min(sum(len(fold.sizes) for fold in fitted), tuples.summary.tuples.train)
+    positions = np.arange(tuples.summary.tuples.train)
+    if run.summary.learner == "network":
+        positions = np.concatenate(fold_tuples(StoredTuples(tuples), config.folds))
     # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
     unseen = len(folds) > len(fitted) and shared
     new = slice(trained_instances, None) if unseen else slice(trained_instances)
@@ -195,9 +198,12 @@ def _judge(
     unlabeled = np.concatenate(pools[len(fitted) :] if unseen else pools[: len(fitted)])
     moved = None
     if len(unlabeled):
-        generator = stream(config.seed, "drift")
-        moved = drift(z[new], sizes[new_tuples], posterior[new], unlabeled, generator, config.resamples)
-    rows = _rows(config, tuples, audited, sizes, counts, trained_tuples)
+        blocks = StoredTuples(tuples).blocks()
+        if blocks is not None:
+            blocks = np.concatenate([blocks[positions], blocks[len(positions) :]])[new_tuples]
+        compared = ScoredTuples(z[new], sizes[new_tuples], counts[new_tuples], unlabeled, blocks=blocks)
+        moved = drift(compared, posterior[new], stream(config.seed, "drift"), config.resamples)
+    rows = _rows(config, tuples, audited, sizes, counts, positions)
     facts = {
         "tuples_judged": len(sizes),
         "flagged": int(rows["flagged"].sum()),
@@ -300,19 +306,23 @@ def _rows(
     audited: CountAudit,
     sizes: NDArray[np.int64],
     counts: NDArray[np.int64],
-    trained: int,
+    positions: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
-    """One entry per judged tuple: training tuples in stored order, then held-out ones."""
+    """One entry per judged tuple: training tuples in stored order, then held-out ones.
+
+    Judged were the training tuples at these stored positions first, in this order.
+    """
     from scipy.stats import false_discovery_control
 
+    trained = len(positions)
+    order = np.concatenate([np.argsort(positions), np.arange(trained, len(sizes))])
     splits = np.array(["train"] * trained + ["heldout"] * (len(sizes) - trained))
     numbers = np.concatenate([np.arange(1, trained + 1), np.arange(1, len(sizes) - trained + 1)])
     rows: dict[str, NDArray[Any]] = {"split": splits, "tuple": numbers}
     if tuples.has(TUPLE_IDS):
         ids = tuples.read_json(TUPLE_IDS)
         rows["id"] = np.array([*ids["train"], *ids.get("heldout", ())[: len(sizes) - trained]])
-    return {
-        **rows,
+    judged = {
         "n": sizes,
         "count": counts,
         "expected": audited.expected,
@@ -322,6 +332,7 @@ def _rows(
         "p_adjusted": false_discovery_control(audited.p_values),
         "flagged": audited.wrong > config.flag_above,
     }
+    return rows | {name: values[order] for name, values in judged.items()}
 
 
 def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:

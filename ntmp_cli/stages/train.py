@@ -44,6 +44,7 @@ from ntmp_cli.learning.model_choice import (
     TABLE_METHOD,
     is_estimator,
     is_table_training,
+    network_name,
     require_model,
     unused_by_tables,
 )
@@ -88,6 +89,10 @@ def train(
     `count` estimates it.
     """
     tuples = open_artifact(tuples_path, "tuples")
+    require_model(config.model)
+    on_table = is_table_training(config, StoredTuples(tuples).instance)
+    if not on_table:
+        _require_pool(config, tuples)
     prior = resolve_prior(config, tuples, prior_from)
     config = config.model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
     plan = training_plan(config, tuples, prior)
@@ -95,8 +100,6 @@ def train(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
     )
     refuse_overlap(out, () if prior_from is None else (prior_from,))  # also where --prior was given over it
-    require_model(config.model)
-    on_table = is_table_training(config, StoredTuples(tuples).instance)
     if kept := existing_output(out, plan, options.if_exists):
         store.remove()
         return kept
@@ -123,6 +126,18 @@ def train(
     return open_artifact(out, "run")
 
 
+def _require_pool(config: TrainConfig, tuples: TuplesArtifact) -> None:
+    if tuples.summary.unlabeled.train:
+        return
+    learner = f"method {config.method}"
+    if issubclass(methods.get(config.method), GradientMethod):
+        learner = f"a network (model {network_name(config.model)}, {learner})"
+    raise UsageError(
+        f"{tuples.path}: there is no unlabeled pool, and {learner} needs one",
+        hint="Import with --unlabeled FILE; on tables, --method count with --model auto, linear or trees needs none.",
+    )
+
+
 def _train_network(
     config: TrainConfig,
     tuples: TuplesArtifact,
@@ -138,11 +153,6 @@ def _train_network(
     from ntmp_cli.learning.trainer import Training
 
     options, store = how
-    if not tuples.summary.unlabeled.train:
-        raise UsageError(
-            f"{tuples.path}: there is no unlabeled pool, and this training needs one",
-            hint="Import with --unlabeled FILE; on tables, --method count with --model auto needs no pool.",
-        )
     if config.prior is not None:
         # Refuses what the method cannot learn before anything is computed.
         methods.get(config.method)(config, StoredTuples(tuples).task)

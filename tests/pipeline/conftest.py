@@ -153,6 +153,15 @@ class Launcher:
     def run(self, *arguments: object, **moment: Any) -> Ended:
         return self.start(*arguments, **moment).wait()
 
+    def run_several(self, commands: list[list[str]], folder: Path, packages: Path | None, **environment: str) -> Any:
+        """(code, stdout, stderr) of commands that run one after the other in one new process."""
+        self.started += 1
+        answer = self.folder / f"{self.started}.json"
+        where = {"folder": str(folder), "packages": packages and str(packages), "environment": environment}
+        pid = self.ask({"commands": commands, "answer": str(answer), **where})
+        assert self.ask({"wait": pid}) == 0
+        return json.loads(answer.read_text(encoding="utf-8"))
+
 
 @pytest.fixture(scope="session")
 def launcher(tmp_path_factory) -> Iterator[Launcher]:

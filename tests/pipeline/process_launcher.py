@@ -9,6 +9,10 @@ process sends itself a signal, so that a test can stop it at an exact place:
   "at_step": [E, S]      "signals", one after the other, after step S of epoch E of a training
 
 With "file_size": N no file can grow beyond N bytes, as on a disk that is full.
+
+A request {"commands": [[...], ...], "folder": PATH, "environment": {...}, "packages": PATH, "answer": PATH} runs
+several commands in one process, in that folder, with these variables and the modules of that path; the file "answer"
+then has the code, stdout and stderr of each.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -84,10 +89,27 @@ def largest_file(size: int) -> Iterator[None]:
     sys.stderr.flush()
 
 
+def run_several(request: dict[str, Any]) -> int:
+    os.chdir(request["folder"])
+    os.environ |= request["environment"]
+    sys.path[:0] = [request["packages"]] if request["packages"] else []
+    ended = []
+    for words in request["commands"]:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run(words)
+        ended.append([code, out.getvalue(), err.getvalue()])
+    Path(request["answer"]).write_text(json.dumps(ended), encoding="utf-8")
+    return 0
+
+
 def live(request: dict[str, Any]) -> None:
     """The life of a forked process; never returns."""
     code = 1
     try:
+        if "commands" in request:
+            code = run_several(request)
+            return
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(request[name], os.O_WRONLY), descriptor)
         if "at_file_event" in request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -67,6 +68,26 @@ def test_blocks_are_trained_audited_and_predicted_with_and_are_no_feature(slides
     ntmp_done("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--out", tmp_path / "a")
     ended = ntmp_done("predict", tmp_path / "r", slides, "--out", tmp_path / "p.csv")
     assert "patient" not in ended.err
+
+
+def test_an_audit_by_networks_judges_blocks_by_folds_without_them(slides, tmp_path, ntmp, ntmp_done):
+    """A block is scattered over the stored order, so that folds are too: every row still has the count of its id."""
+    pool = [f"{a:.4f},{b:.4f}" for a, b in np.random.default_rng(1).normal(size=(80, 2))]
+    (tmp_path / "pool.csv").write_text("\n".join(["a,b", *pool]) + "\n")
+    words = ("--unlabeled", tmp_path / "pool.csv", "--block-column", "patient", "--out", tmp_path / "t")
+    ntmp_done("import-tuples", slides, *words)
+    short = ("--epochs", 1, "--self-training", 0)
+    ntmp_done("train", "--tuples", tmp_path / "t", "--model", "mlp", "--prior", 0.4, *short, "--out", tmp_path / "r")
+    audit = ("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r", "--epochs", 1)
+    ntmp_done(*audit, "--out", tmp_path / "a")
+    with (tmp_path / "a" / "tuples.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["id"]: int(row["count"]) for row in rows if row["split"] == "train"} == {
+        name: int(name[1:]) % 4 for name in json.loads((tmp_path / "t" / "tuple-ids.json").read_text())["train"]
+    }
+    ended = ntmp(*audit, "--folds", 20)
+    assert ended.code == 2
+    assert "blocks of tuples, and a block is not divided among the 20 folds\n" in ended.err
 
 
 def test_arrays_and_files_of_counts_may_name_the_blocks(slides, tmp_path, ntmp_done):

@@ -52,7 +52,7 @@ def test_a_folder_of_images_is_imported_without_unlabeled_images(tmp_path, ntmp,
     made = ntmp_done("import-tuples", folder / "tuples", "--out", tmp_path / "t", "--json").json
     assert (made["tuples"], made["unlabeled"]) == ({"train": 27, "heldout": 3}, {"train": 0})
     ended = ntmp("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--out", tmp_path / "r")
-    assert (ended.code, ended.err) == (2, needs_a_pool(tmp_path / "t"))
+    assert (ended.code, ended.err) == (2, needs_a_pool(tmp_path / "t", "a network (model mlp, method count)"))
 
 
 def test_tables_are_learned_from_predicted_evaluated_and_audited_without_a_pool(work, tmp_path, ntmp_done):
@@ -89,17 +89,26 @@ def test_audits_of_tuples_of_which_none_were_held_out_name_every_tuple(work, tmp
     assert {row.split(",")[2] for row in rows} == {f"t{t}" for t in range(50)}
 
 
-def needs_a_pool(tuples: Path) -> str:
+def needs_a_pool(tuples: Path, what: str) -> str:
     return (
-        f"error: {tuples}: there is no unlabeled pool, and this training needs one\n"
-        "Import with --unlabeled FILE; on tables, --method count with --model auto needs no pool.\n"
+        f"error: {tuples}: there is no unlabeled pool, and {what} needs one\n"
+        "Import with --unlabeled FILE; on tables, --method count with --model auto, linear or trees needs none.\n"
     )
 
 
-@pytest.mark.parametrize("words", [("--model", "mlp"), ("--method", "ure"), ("--method", "discriminant")])
-def test_trainings_that_need_a_pool_say_so(words, work, tmp_path, ntmp):
-    ended = ntmp("train", "--tuples", work / "t", "--prior", 0.5, *words, "--out", tmp_path / "r")
-    assert (ended.code, ended.err) == (2, needs_a_pool(work / "t"))
+@pytest.mark.parametrize("prior", [(), ("--prior", 0.5)], ids=["no prior", "a prior"])
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--model", "mlp"), "a network (model mlp, method count)"),
+        (("--model", "mlp", "--method", "count-plain"), "a network (model mlp, method count-plain)"),
+        (("--model", "linear", "--method", "ure"), "a network (model linear, method ure)"),
+        (("--method", "discriminant"), "method discriminant"),
+    ],
+)
+def test_trainings_that_need_a_pool_say_so(words, what, prior, work, tmp_path, ntmp):
+    ended = ntmp("train", "--tuples", work / "t", *words, *prior, "--out", tmp_path / "r")
+    assert (ended.code, ended.err) == (2, needs_a_pool(work / "t", what))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,7 +30,7 @@ def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     return float(roc_auc_score(read_labels(run), scores))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("warmup", ["risk", "none"])
 def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path, seed: int, warmup: str) -> None:
     """|π − α| = 0.0007 gives a risk of pure noise, whose sign means nothing; the counts themselves know."""

@@ -1,6 +1,7 @@
 """Users' own methods, models, data sets and metrics, by an installed package and by --plugin.
 
-What a plugin registers stays registered, so that every command runs in another process than the tests.
+What a plugin registers stays registered, so that every command runs in another process than the tests: in a fork of one
+that has loaded ntmp and torch, and no plugin, or, where it matters what is loaded first, in a new one.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Shell:
     """A folder to work in, with modules that can be imported there."""
 
     folder: Path
+    launcher: Any
     packages: Path | None = None
 
     @property
@@ -69,12 +71,17 @@ class Shell:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 
     def tried(self, *commands: tuple[object, ...], **environment: str) -> list[Ended]:
-        """Run commands one after the other in a new process."""
+        """Run commands one after the other in a forked process."""
+        words = [[str(word) for word in command] for command in commands]
+        return [Ended(*each) for each in self.launcher.run_several(words, self.folder, self.packages, **environment)]
+
+    def tried_afresh(self, *commands: tuple[object, ...]) -> list[Ended]:
+        """Run commands one after the other in a new process, in which nothing is loaded."""
         words = json.dumps([[str(word) for word in command] for command in commands])
         ended = subprocess.run(
             [sys.executable, "-c", DRIVER, words],
             cwd=self.folder,
-            env={**self.environment, **environment},
+            env=self.environment,
             capture_output=True,
             text=True,
             check=True,
@@ -98,8 +105,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path, launcher) -> Shell:
+    return Shell(tmp_path, launcher)
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -118,9 +125,9 @@ def results(folder: Path, column: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def guide(tmp_path_factory) -> Shell:
+def guide(tmp_path_factory, launcher) -> Shell:
     """A folder in which every command of docs/plugins.md has been typed."""
-    shell = Shell(tmp_path_factory.mktemp("guide"))
+    shell = Shell(tmp_path_factory.mktemp("guide"), launcher)
     shell.plugin(EXAMPLE, "squared.py")
     lines = [line for line in COMMANDS.splitlines() if line]
     assert all(line.startswith("ntmp ") for line in lines)
@@ -201,8 +208,7 @@ def test_runs_of_a_plugins_method_are_evaluated_without_it(guide, tmp_path):
     assert [row["method"] for row in ended.json["rows"]] == ["squared"]
 
 
-def test_a_rerun_notices_that_a_plugin_has_changed(guide, tmp_path):
-    shell = Shell(tmp_path)
+def test_a_rerun_notices_that_a_plugin_has_changed(guide, shell):
     file = shell.plugin(EXAMPLE, "squared.py")
     train = ("--plugin", file, "train", "--tuples", guide.folder / "work" / "tuples", *SQUARED, "--out", "run")
     shell.done(train, (*train, "--if-exists", "skip"))
@@ -219,7 +225,7 @@ def test_a_rerun_notices_that_a_plugin_has_changed(guide, tmp_path):
 def test_an_output_may_not_contain_a_plugin(guide, shell):
     inside = shell.folder / "run"
     inside.mkdir()
-    file = Shell(inside).plugin(EXAMPLE, "squared.py")
+    file = Shell(inside, None).plugin(EXAMPLE, "squared.py")
     train = ("--plugin", file, "train", "--tuples", guide.folder / "work" / "tuples", *SQUARED)
     (ended,) = shell.tried((*train, "--out", inside, "--if-exists", "overwrite"))
     assert ended.code == 2
@@ -248,7 +254,7 @@ def quarter(sample):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Shell:
+def installed(tmp_path_factory, launcher) -> Shell:
     """A folder beside a third-party package that is installed: its module and the metadata that pip would write."""
     packages = tmp_path_factory.mktemp("packages")
     (packages / "ring_things").mkdir()
@@ -258,7 +264,7 @@ def installed(tmp_path_factory) -> Shell:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ring-things\nVersion: 0.1\n")
     (metadata / "entry_points.txt").write_text("[ntmp.plugins]\nrings = ring_things.squared\n")
-    return Shell(tmp_path_factory.mktemp("installed"), packages)
+    return Shell(tmp_path_factory.mktemp("installed"), launcher, packages)
 
 
 def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
@@ -324,13 +330,13 @@ x = y + 1
     ],
     ids=["raises", "is not there"],
 )
-def test_a_package_that_cannot_be_loaded_is_named(entry, message, tmp_path):
+def test_a_package_that_cannot_be_loaded_is_named(entry, message, tmp_path, launcher):
     (tmp_path / "broken_things.py").write_text(BROKEN)
     metadata = tmp_path / "broken_things-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-things\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(f"[ntmp.plugins]\nmine = {entry}\n")
-    shell = Shell(tmp_path, tmp_path)
+    shell = Shell(tmp_path, launcher, tmp_path)
     broken, again, help_, version = shell.tried(("list", "methods"), ("list", "models"), ("--help",), ("--version",))
     assert again == broken
     assert (broken.code, broken.out) == (2, "")
@@ -385,9 +391,9 @@ def test_a_file_that_cannot_be_loaded_is_named_with_the_line(shell):
     for number, (text, _) in enumerate(MISTAKES.values()):
         folder = shell.folder / str(number)
         folder.mkdir()
-        commands.append(("--plugin", Shell(folder).plugin(text), "list", "methods"))
+        commands.append(("--plugin", Shell(folder, None).plugin(text), "list", "methods"))
     before = sorted(shell.folder.rglob("*"))
-    *broken, listed = shell.tried(*commands, ("list", "methods"))
+    *broken, listed = shell.tried_afresh(*commands, ("list", "methods"))
     for (text, message), ended in zip(MISTAKES.values(), broken, strict=True):
         assert (ended.code, ended.out) == (2, ""), text
         assert message in ended.err.splitlines()[0], text
@@ -408,7 +414,7 @@ def test_a_file_that_is_not_there_is_named(name, why, shell):
 @pytest.mark.parametrize(("kind", "name"), [("datasets", "digits"), ("models", "mlp")])
 def test_a_name_that_ntmp_registers_later_is_refused_when_it_is_looked_up(kind, name, shell):
     file = shell.plugin(TWICE.format(kind, name))
-    (ended,) = shell.tried(("--plugin", file, "list", kind))
+    (ended,) = shell.tried_afresh(("--plugin", file, "list", kind))
     assert (ended.code, ended.out) == (2, "")
     what = f"{kind[:-1]} '{name}' is registered twice: here and by ntmp itself"
     assert ended.err == f"error: {file}:4: {what}\nChoose another name.\n"
@@ -511,7 +517,8 @@ def test_another_method_that_sees_labels_is_never_the_winner(shell):
 # --- sweeps -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "ray"])
 def test_workers_of_a_sweep_have_the_same_plugins(engine, shell):
     if engine == "ray":
         pytest.importorskip("ray")
@@ -519,7 +526,7 @@ def test_workers_of_a_sweep_have_the_same_plugins(engine, shell):
     settings = ("make_tuples.dataset=rings", "make_tuples.prior=0.5", "make_tuples.num_tuples=60")
     settings += ("make_tuples.unlabeled_size=80", "train.method=squared", "train.model=narrow", "train.epochs=2")
     words = ("sweep", "grid", "--vary", "train.pool_weight=[1,50]", "--seed", "0", "--metric", "cost")
-    words += ("--resamples", "100", "--engine", engine, "--jobs", "2", "--out", "swept", "--json")
+    words += ("--resamples", "100", "--engine", engine, "--jobs", "1", "--out", "swept", "--json")
     words += tuple(word for setting in settings for word in ("--set", setting))
     first, second = shell.done(("--plugin", "squared.py", *words), ("--plugin", file, *words))
     assert (first.json["trained"], first.json["failed"]) == (2, [])

@@ -218,6 +218,7 @@ def test_without_ray_the_engine_says_what_to_install(ntmp, tmp_path, monkeypatch
     assert "pip install 'ntmp[ray]'" in ended.err
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, waiting_training, tmp_path):
     """SIGTERM in mid-training: exit 130, its worker gone; a rerun ends as a training that was never stopped."""
     out = tmp_path / "s"

@@ -86,6 +86,7 @@ def test_two_processes_follow_the_course_of_one(tuples: Path, tmp_path: Path, se
     assert scores[0].std() > 1e-3
 
 
+@pytest.mark.slow
 def test_an_error_is_said_once_and_nothing_is_published(tuples: Path, tmp_path: Path) -> None:
     words = ["train", "--tuples", str(tuples), "--prior", "0.7", "--method", "kmeans", "--out", str(tmp_path / "out")]
     ended = torchrun(*words)

@@ -8,9 +8,12 @@ from scipy.special import logit
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.prior.drift import drift
+from ntmp_cli.prior.estimator import ScoredTuples
 
 
-def p_value(seed: int, moved: float = 0.0, prior: float = 0.6) -> tuple[float, float]:
+def p_value(
+    seed: int, moved: float = 0.0, prior: float = 0.6, *, copies: int = 1, in_blocks: bool = False
+) -> tuple[float, float]:
     rng = np.random.default_rng(seed)
     y = np.arange(3) < 1
     x = rng.normal(size=(600, 3)) + 2 * y
@@ -18,8 +21,12 @@ def p_value(seed: int, moved: float = 0.0, prior: float = 0.6) -> tuple[float, f
     sizes, counts = np.full(600, 3), np.ones(600, np.int64)
     positive = rng.random(2000) < prior
     pool = rng.normal(size=2000) + 2 * positive + moved * ~positive
+    if copies > 1:
+        z, sizes, counts = (np.tile(values, copies) for values in (z, sizes, counts))
     posterior = count_posterior(z, CountObservations(sizes, counts))
-    result = drift(z, sizes, posterior, 2 * pool - 2 + logit(1 / 3), rng, 200)
+    blocks = np.tile(np.arange(600), copies) if in_blocks else None
+    data = ScoredTuples(z, sizes, counts, 2 * pool - 2 + logit(1 / 3), blocks=blocks)
+    result = drift(data, posterior, rng, 200)
     return result.p_value, result.prior
 
 
@@ -28,6 +35,14 @@ def test_no_drift_is_seldom_called_one_and_the_prior_is_found():
     assert (results[:, 0] <= 0.05).mean() <= 0.15  # two of forty are expected
     assert 0.2 < results[:, 0].mean() < 0.8
     assert abs(results[:, 1].mean() - 0.6) < 0.02
+
+
+def test_copies_of_tuples_are_no_evidence_where_they_are_of_one_block():
+    alone, in_blocks = (
+        np.mean([p_value(seed, copies=4, in_blocks=blocks)[0] for seed in range(10)]) for blocks in (False, True)
+    )
+    assert alone < 0.2  # .14
+    assert in_blocks > 0.3  # .40
 
 
 def test_negatives_that_look_different_are_noticed():

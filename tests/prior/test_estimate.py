@@ -36,6 +36,20 @@ def test_intervals_cover_the_truth_as_often_as_they_say(simulate) -> None:
     assert min(hits.values()) >= 17
 
 
+def test_intervals_of_blocks_are_those_of_so_many_tuples(simulate) -> None:
+    """Four copies of every tuple hold the evidence of one: the interval must not be half as wide."""
+    once = simulate(3, 1, 0.3, tuples=150, pool=20_000)
+    copies = np.tile(np.arange(150), 4)
+    fourfold = ScoredTuples(np.tile(once.scores, 4), np.tile(once.sizes, 4), np.tile(once.counts, 4), once.unlabeled)
+    blocks = ScoredTuples(fourfold.scores, fourfold.sizes, fourfold.counts, once.unlabeled, blocks=copies)
+
+    def width(data: ScoredTuples) -> float:
+        return float(np.ptp(estimate(data).estimates["em-affine"].ci))
+
+    assert width(blocks) == pytest.approx(width(once), rel=0.25)
+    assert width(fourfold) < 0.7 * width(once)
+
+
 @pytest.mark.parametrize("prior", [0.2, 0.8])
 def test_mirrored_folds_are_flipped_by_their_counts(simulate, prior) -> None:
     first, second = simulate(3, 1, prior, seed=1), simulate(3, 1, prior, seed=2)

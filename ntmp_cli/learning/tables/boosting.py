@@ -115,9 +115,9 @@ def sklearn_trees(x: Floats, derivatives: Derivatives, stages: int, settings: Tr
     trees = []
     for _ in range(stages):
         gradient, curvature = derivatives(added)
-        some = rng.random(len(x)) < settings.sampled
-        if not some.any():
-            some[:] = True
+        sampled = rng.random(len(x)) < settings.sampled
+        if not sampled.any():
+            sampled[:] = True
         tree = DecisionTreeRegressor(
             max_leaf_nodes=settings.leaves,
             min_samples_leaf=settings.rows_per_leaf,
@@ -125,10 +125,10 @@ def sklearn_trees(x: Floats, derivatives: Derivatives, stages: int, settings: Tr
             random_state=int(rng.integers(2**31 - 1)),
         )
         # A row weighs as much as its curvature: then the squared error of −g/h falls by what the second order gains.
-        tree.fit(features[some], -gradient[some] / curvature[some], sample_weight=curvature[some])
+        tree.fit(features[sampled], -gradient[sampled] / curvature[sampled], sample_weight=curvature[sampled])
         leaf = tree.apply(features)
         number = tree.tree_.node_count
-        slope, bend = (np.bincount(leaf[some], values[some], number) for values in (gradient, curvature))
+        slope, bend = (np.bincount(leaf[sampled], values[sampled], number) for values in (gradient, curvature))
         steps: Floats = -settings.rate * slope / (bend + settings.l2)
         nodes = NodeArrays.of_sklearn(tree.tree_, steps)
         trees.append(nodes)

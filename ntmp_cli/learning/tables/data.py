@@ -67,7 +67,7 @@ class TableData:
         """Positions of the members of these tuples."""
         return np.flatnonzero(np.isin(self.observed.owner, which))
 
-    def some(self, which: Ints) -> TableData:
+    def subset(self, which: Ints) -> TableData:
         """These tuples, given in ascending order, with the whole pool."""
         observed = CountObservations(self.observed.sizes[which], self.observed.counts[which], self.observed.law)
         weights = None if self.weights is None else self.weights[which]

@@ -56,11 +56,11 @@ def fit_estimator(
     cross_fitting = folds(data, rng) if splits is None else splits
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     by_round = _out_of_fold(data, seeded, cross_fitting)
-    judging, members = data.some(judged), data.rows(judged)
+    judging, members = data.subset(judged), data.rows(judged)
     lines = [recalibrate(z[members], judging.observed) for z in by_round]
     best = int(np.argmin([line.nll for line in lines]))
     line = lines[best]
-    whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
+    whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
     *_, fitted = em(seeded, whole, best + 1)
     facts = {"learner": type(estimator).__name__, "weight": 1.0, "nll": line.nll, "rounds": best + 1}
     scorer = EstimatorScorer(fitted, data.x.shape[1], line.slope, line.intercept)
@@ -120,7 +120,7 @@ def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split]) -> Fl
     scores = np.full((ROUNDS, len(x)), np.nan)
     for fold, split in enumerate(splits):
         rows = np.concatenate([data.rows(split.judged), np.arange(len(data.x) + fold, len(x), len(splits))])
-        for number, fitted in enumerate(em(estimator, data.some(split.training), ROUNDS)):
+        for number, fitted in enumerate(em(estimator, data.subset(split.training), ROUNDS)):
             scores[number, rows] = log_odds(fitted, x[rows])
     return scores
 

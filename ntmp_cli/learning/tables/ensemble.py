@@ -142,13 +142,15 @@ def fit_table(
     cross_fitting = folds(data, rng) if splits is None else splits
     spread = _spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
-    judging = data.some(judged)
+    judging = data.subset(judged)
     rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
     scores = _out_of_fold(data, list(_settings(families, rows, one_rate=data.one_rate)), cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
     losses = np.stack([learner.losses for learner in learners])
-    shares = ensemble_weights(losses if judging.weights is None else losses * judging.weights, rng)
-    whole = data if splits is None else data.some(np.unique(np.concatenate([s.training for s in splits])))
+    if judging.weights is not None:
+        losses = losses * judging.weights
+    shares = ensemble_weights(losses, rng, None if data.blocks is None else data.blocks[judged])
+    whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
     fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
     mean_scores, pool_scores = (
         np.sum([share * getattr(a, which) for share, a in zip(shares, learners, strict=True)], axis=0)
@@ -175,11 +177,14 @@ def _families(data: TableData, model: str) -> list[str]:
     return usable or [LINEAR]
 
 
-def ensemble_weights(losses: Floats, rng: np.random.Generator) -> Floats:
+def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
     """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
 
-    Learners whose mean loss clearly exceeds the least one have no share of the equal half.
+    Learners whose mean loss clearly exceeds the least one have no share of the equal half. Blocks are resampled whole.
     """
+    if blocks is not None:
+        codes = np.unique(blocks, return_inverse=True)[1]
+        losses = np.stack([np.bincount(codes, row) for row in losses])
     tuples = losses.shape[1]
     resampled = rng.dirichlet(np.ones(tuples), size=RESAMPLES) * tuples
     evidence = -resampled @ losses.T
@@ -223,12 +228,12 @@ def _facts(share: float, learner: _Learner) -> dict[str, Any]:
     return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
 
 
-def _average(data: TableData, parts: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
+def _average(data: TableData, weighted: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
     """One linear score of raw features plus weighted trees."""
     standardise = data.standardisation
     bias, weight = 0.0, np.zeros(data.x.shape[1])
     trees = []
-    for share, fit, line in parts:
+    for share, fit, line in weighted:
         slope = float(line.weight[0])
         bias += share * (slope * fit.linear.bias + line.bias)
         weight = weight + share * slope * fit.linear.weight
@@ -249,7 +254,7 @@ def _out_of_fold(
         rows = np.concatenate([data.rows(split.judged), np.arange(members + number, len(x), len(splits))])
         judged = x[rows]
         standardised = data.standardisation(judged)
-        for setting, fit in _fits(data.some(split.training), data, settings, spread):
+        for setting, fit in _fits(data.subset(split.training), data, settings, spread):
             scores[setting][rows] = fit.scores(judged, standardised)
     kept = data.rows(np.concatenate([split.judged for split in splits]))
     return {setting: _OutOfFold(z[kept], z[members:]) for setting, z in scores.items()}
@@ -263,7 +268,7 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
     goes with the features, an intercept that is independent of them is the wrong model, and would hide what is to be
     learned.
     """
-    judging = data.some(np.sort(np.concatenate([split.judged for split in splits])))
+    judging = data.subset(np.sort(np.concatenate([split.judged for split in splits])))
     setting = Setting(LINEAR, START_PENALTY)
 
     def value(spread: float, z: Floats) -> float:
@@ -285,8 +290,8 @@ def _spread(data: TableData, splits: Sequence[Split]) -> float:
 def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
     """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
 
-    Bags that were filled to different proportions are so. Their features shift with the proportion, and predictions at
-    the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    Tuples that were filled to different proportions are so. Their features shift with the proportion, and predictions
+    at the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
     """
     observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
     line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)

@@ -51,7 +51,7 @@ def named_estimator(model: str, parameters: Mapping[str, Any]) -> Any:
         raise UsageError(f"model {model}: there is no module {module_name}, in sklearn or elsewhere", hint=hint)
     kind = getattr(module, name, None)
     if not isinstance(kind, type) or not hasattr(kind, "fit"):
-        classes = [found for found in dir(module) if hasattr(getattr(module, found), "predict_proba")]
+        classes = [public for public in dir(module) if hasattr(getattr(module, public), "predict_proba")]
         raise UsageError(f"model {model}: {module.__name__} has no classifier {name}; {did_you_mean(name, classes)}")
     try:
         estimator = kind()
@@ -66,7 +66,7 @@ def named_estimator(model: str, parameters: Mapping[str, Any]) -> Any:
 def model_name(estimator: Any) -> str:
     """How the command line names the class of an estimator."""
     kind = type(estimator)
-    public = ".".join(part for part in kind.__module__.split(".") if not part.startswith("_"))
+    public = ".".join(name for name in kind.__module__.split(".") if not name.startswith("_"))
     return f"{PREFIX}{public.removeprefix('sklearn.')}.{kind.__name__}"
 
 

@@ -65,14 +65,14 @@ def table_onnx(scorer: TableScorer, columns: RawColumns | None, temperature: flo
     weight = graph.constant("weight", scorer.weight.astype(np.float64)[:, None])
     linear = graph.add("MatMul", [wide, weight], "linear")
     total = graph.add("Add", [linear, graph.constant("bias", np.array([[scorer.bias]]))], "sum_0")
-    for number, part in enumerate(scorer.ensembles, start=1):
+    for number, ensemble in enumerate(scorer.ensembles, start=1):
         single = f"trees_{number}"
         graph.add(
             "TreeEnsembleRegressor",
             [features],
             single,
             domain="ai.onnx.ml",
-            **_tree_attributes(part.trees.nodes(part.stages), part.weight),
+            **_tree_attributes(ensemble.trees.nodes(ensemble.stages), ensemble.weight),
         )
         added = graph.add("Cast", [single], f"{single}_double", to=TensorProto.DOUBLE)
         total = graph.add("Add", [total, added], f"sum_{number}")

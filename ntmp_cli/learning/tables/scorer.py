@@ -41,8 +41,8 @@ class TableScorer:
         """Log-odds of the positive class."""
         x = np.ascontiguousarray(raw, dtype=np.float64)
         scores: Floats = x @ self.weight + self.bias
-        for part in self.ensembles:
-            scores = scores + part.weight * part.trees.scores(x, part.stages)
+        for ensemble in self.ensembles:
+            scores = scores + ensemble.weight * ensemble.trees.scores(x, ensemble.stages)
         return scores
 
     @property
@@ -63,15 +63,14 @@ class TableScorer:
         """Everything that `from_files` needs, by file name."""
         from safetensors.numpy import save
 
-        parts = self.ensembles
         linear = {
             "weight": self.weight,
             "bias": np.array([self.bias]),
-            "tree_weights": np.array([part.weight for part in parts]),
+            "tree_weights": np.array([ensemble.weight for ensemble in self.ensembles]),
         }
-        names = [f"trees-{number}{part.trees.suffix}" for number, part in enumerate(parts, start=1)]
         return {LINEAR_FILE: save(linear)} | {
-            name: part.trees.to_bytes(part.stages) for name, part in zip(names, parts, strict=True)
+            f"trees-{number}{ensemble.trees.suffix}": ensemble.trees.to_bytes(ensemble.stages)
+            for number, ensemble in enumerate(self.ensembles, start=1)
         }
 
     @classmethod
@@ -85,7 +84,7 @@ class TableScorer:
             weight, bias, tree_weights = arrays["weight"], float(arrays["bias"][0]), arrays["tree_weights"]
         except (SafetensorError, KeyError, IndexError, TypeError):
             raise ArtifactError(f"{LINEAR_FILE}: not a linear score that this ntmp has saved") from None
-        parts = []
+        ensembles = []
         for number, share in enumerate(tree_weights.tolist(), start=1):
             name = next((name for name in files if name.startswith(f"trees-{number}.")), None)
             if name is None:
@@ -94,5 +93,5 @@ class TableScorer:
                 trees = KINDS["." + name.rpartition(".")[2]](files[name])
             except (ArtifactError, KeyError):
                 raise ArtifactError(f"{name}: not trees that this ntmp reads") from None
-            parts.append(WeightedTrees(share, trees, trees.stages))
-        return cls(weight, bias, tuple(parts))
+            ensembles.append(WeightedTrees(share, trees, trees.stages))
+        return cls(weight, bias, tuple(ensembles))

@@ -106,7 +106,7 @@ def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterat
     data, _ = _table_data(config, source, source.heldout())
     rng = stream(config.seed, "fold-scorers")
     for split in split_into_folds(data, rng, folds):
-        yield _fit(config, data.some(split.training), rng).scorer, data.some(split.judged)
+        yield _fit(config, data.subset(split.training), rng).scorer, data.subset(split.judged)
 
 
 def _fit(
@@ -160,4 +160,5 @@ def _scored(config: TrainConfig, data: TableData, fitted: FittedTable | FittedEs
     observed, judged = data.observed, fitted.judged
     noise = getattr(config.settings, "count_noise", 0.0)
     sizes, counts = observed.sizes[judged], observed.counts[judged]
-    return ScoredTuples(fitted.scores, sizes, counts, fitted.pool_scores, noise, fitted.spread or 0.0)
+    blocks = None if data.blocks is None else data.blocks[judged]
+    return ScoredTuples(fitted.scores, sizes, counts, fitted.pool_scores, noise, fitted.spread or 0.0, blocks)

@@ -53,9 +53,9 @@ def test_count_ends_on_the_right_side_near_the_best_rule(tmp_path: Path, spec: s
 
 def test_count_learns_more_from_digits_than_the_risk_does(tmp_path: Path) -> None:
     data = {"dataset": "digits", "tuples": ("3:1",), "prior": 0.5}
-    count = accuracy(tmp_path / "count", data)
-    assert count > 0.92
-    assert accuracy(tmp_path / "ure", data, method="ure") < count
+    count = accuracy(tmp_path / "count", data, epochs=10)
+    assert count > 0.92  # .974 over two seeds
+    assert accuracy(tmp_path / "ure", data, method="ure", epochs=10) < count
 
 
 def test_mixed_tuples_train(tmp_path: Path) -> None:

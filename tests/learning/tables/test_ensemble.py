@@ -62,6 +62,15 @@ def test_a_clearly_worse_learner_has_no_share() -> None:
     assert weights[[0, 2]].min() > 0.25
 
 
+def test_tuples_of_one_block_are_one_piece_of_evidence() -> None:
+    """Thirty copies of six tuples, by one of which a learner is worse, do not reject it; thirty times six tuples do."""
+    losses = np.zeros((2, 180))
+    losses[1, ::6] = 0.5
+    alone, in_blocks = (ensemble_weights(losses, rng(), blocks) for blocks in (None, np.arange(180) % 6))
+    assert alone[1] == pytest.approx(0, abs=1e-3)
+    assert in_blocks[1] > 0.2
+
+
 # Folds --------------------------------------------------------------------------------------------
 
 
@@ -140,7 +149,7 @@ def test_given_splits_judge_and_the_fit_sees_training_tuples_only() -> None:
     fitted = fit_table(data, "linear", rng(), [split])
     assert fitted.judged.tolist() == split.judged.tolist()
     assert fitted.spread == 0
-    training = data.some(split.training)
+    training = data.subset(split.training)
     x = data.standardisation(training.x)
     penalty = fitted.learners[0]["penalty"]
     expected = count_fit(x, training.objective(), penalty, constant_model(x.shape[1], training.rate))
@@ -221,10 +230,10 @@ def test_every_model_of_tables_has_families() -> None:
     assert all({*families} <= {*ensemble.FAMILIES} for families in ensemble.MODELS.values())
 
 
-def test_rows_of_some_tuples_are_theirs() -> None:
+def test_a_subset_has_the_rows_of_its_tuples() -> None:
     data = TableData(np.arange(9.0)[:, None], CountObservations([2, 3, 4], [1, 0, 2]), weights=np.array([1.0, 2, 3]))
-    some = data.some(np.array([0, 2]))
-    assert some.x[:, 0].tolist() == [0, 1, 5, 6, 7, 8]
-    assert some.observed.counts.tolist() == [1, 2]
-    assert some.weights is not None
-    assert some.weights.tolist() == [1, 3]
+    subset = data.subset(np.array([0, 2]))
+    assert subset.x[:, 0].tolist() == [0, 1, 5, 6, 7, 8]
+    assert subset.observed.counts.tolist() == [1, 2]
+    assert subset.weights is not None
+    assert subset.weights.tolist() == [1, 3]
