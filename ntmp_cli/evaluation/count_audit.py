@@ -9,11 +9,16 @@ With ρ_k the share of tuples of this length that truly have k positives,
 
 where R_ε moves a count to a neighbour with probability ε. ρ and ε are those of greatest likelihood, by
 EM: both updates are means of the posterior of k.
+
+Members of natural groups have a random intercept b ~ N(0, τ²) in common: PB is then a mean over b, by Gauss–Hermite
+quadrature. Their features are alike too, so that the law of a random group's count is no binomial: the mean of P(k | x)
+over the groups stands in its place.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +37,25 @@ MOST_ROUNDS = 500
 SETTLED = 1e-7
 SMALLEST, LARGEST = 1e-6, 0.5
 TINY = 1e-300
+NODES = 11
+INTERCEPTS, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
+NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What is known beside scores and counts: the noise rate, None to estimate it, and the spread τ of intercepts."""
+
+    noise: float | None = None
+    spread: float = 0.0
+
+
+NOTHING = Assumed()
 
 
 @dataclass(frozen=True)
 class _Length:
-    """Tuples of one length: their indices, their counts, p(x | k) up to a factor, and the binomial."""
+    """Tuples of one length: their indices, their counts, p(x | k) up to a factor, and the law of a random tuple."""
 
     n: int
     indices: Ints
@@ -67,11 +86,29 @@ class CountAudit:
     """The likeliest true count given scores and recorded count."""
 
 
-def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95) -> CountAudit:
+class CountDesign(NamedTuple):
+    """The noise rate, the shares of true counts over those of random tuples, and the log-likelihood."""
+
+    noise: float
+    shares_over_chance: dict[int, Floats]
+    log_likelihood: float
+
+
+def design_of(z: Floats, sizes: Ints, counts: Ints, rate: float, assumed: Assumed) -> CountDesign:
+    """The likeliest noise rate and shares of true counts, given log-odds at `rate`."""
+    lengths = _by_length(z, sizes, counts, rate, assumed.spread)
+    noise, shares, likelihood = _fit(lengths, len(sizes), assumed.noise)
+    over = {length.n: share / length.binomial for length, share in zip(lengths, shares, strict=True)}
+    return CountDesign(noise, over, likelihood)
+
+
+def audit_counts(
+    z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95, assumed: Assumed = NOTHING
+) -> CountAudit:
     """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated."""
-    lengths = _by_length(z, sizes, counts, rate)
-    noise, shares, best = _fit(lengths, len(sizes))
-    ci = _profile(lengths, len(sizes), noise, best, confidence)
+    lengths = _by_length(z, sizes, counts, rate, assumed.spread)
+    noise, shares, best = _fit(lengths, len(sizes), assumed.noise)
+    ci = (noise, noise) if assumed.noise is not None else _profile(lengths, len(sizes), noise, best, confidence)
     wrong, p, expected = (np.empty(len(sizes)) for _ in range(3))
     likeliest = np.empty(len(sizes), dtype=np.int64)
     for length, share in zip(lengths, shares, strict=True):
@@ -89,16 +126,19 @@ def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: 
     return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
 
 
-def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
+def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float = 0.0) -> list[_Length]:
     from scipy.stats import binom
 
     starts = np.cumsum(sizes) - sizes
+    intercepts, weights = (spread * INTERCEPTS, NODE_WEIGHTS) if spread else (np.zeros(1), np.ones(1))
     lengths = []
     for n in np.unique(sizes).tolist():
         indices = np.flatnonzero(sizes == n)
-        binomial = np.maximum(binom.pmf(np.arange(n + 1), n, rate), TINY)
+        members = z[starts[indices][:, None] + np.arange(n)]
         # Extreme scores leave counts without probability; the noise model needs some.
-        law = np.maximum(count_law(z[starts[indices][:, None] + np.arange(n)]), 1e-15)
+        law = np.maximum(sum(w * count_law(members + b) for w, b in zip(weights, intercepts, strict=True)), 1e-15)
+        at_random = law.mean(axis=0) if spread else binom.pmf(np.arange(n + 1), n, rate)
+        binomial = np.maximum(at_random, TINY)
         lengths.append(_Length(n, indices, counts[indices], law / binomial, binomial))
     return lengths
 

@@ -34,7 +34,8 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError
-from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
+from ntmp_cli.evaluation.audit_calibration import audit_folds
+from ntmp_cli.evaluation.count_audit import CountAudit
 from ntmp_cli.evaluation.temperature import (
     FEWEST_TUPLES,
     Scores,
@@ -42,7 +43,6 @@ from ntmp_cli.evaluation.temperature import (
     tuple_shift,
     usable_temperature,
 )
-from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.repeats import repeated_between_halves
 from ntmp_cli.learning.tables.training import cross_fitted_tuples
 from ntmp_cli.plugins import plugin_settings
@@ -58,9 +58,6 @@ log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 # Noise that networks are trained with where nothing is known of it: a little costs little, none is memorised.
 COUNT_NOISE = 0.05
-# The line a·z + b and the noise rate depend on each other: so often, or until the rate settles.
-ROUNDS = 8
-SETTLED = 5e-4
 MOST_FLAGGED_SHOWN = 20
 # A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
 NOTABLE_GAP = 0.03
@@ -169,8 +166,10 @@ def _judge(
 ) -> _Judged:
     """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
     scores = read_scores(run)
-    stored = _stored(run, scores)
-    first = None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config)[0].noise
+    stored, spread = _stored(run, scores), run.summary.spread or 0.0
+    first = (
+        None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config, spread)[0].noise
+    )
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
     if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
@@ -181,7 +180,7 @@ def _judge(
         fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
     # What never saw any of the held-out tuples is the run itself.
     folds = fitted if heldout is None else [*fitted, heldout]
-    audited, calibrated, pools = _noise_of(folds, config)
+    audited, calibrated, pools = _noise_of(folds, config, spread)
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
     posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
@@ -278,19 +277,13 @@ def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
     return ScoredTuples(inside, scores["heldout_sizes"], scores["heldout_counts"], outside)
 
 
-def _noise_of(folds: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
-    """The audit over all folds, each recalibrated by its counts, at the noise rate that the audit estimates."""
-    sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
-    rate = usable_rate(float(counts.sum() / sizes.sum()))
-    noise = COUNT_NOISE
-    for _ in range(ROUNDS):
-        lines = [recalibrate(fold.scores, replace(fold, noise=noise).observed) for fold in folds]
-        z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
-        audited = audit_counts(np.concatenate(z), sizes, counts, rate, config.confidence)
-        settled = abs(audited.noise - noise) < SETTLED
-        noise = audited.noise
-        if settled:
-            break
+def _noise_of(
+    folds: list[ScoredTuples], config: AuditConfig, spread: float
+) -> tuple[CountAudit, list[Floats], list[Floats]]:
+    """The audit over all folds, and each fold's scores recalibrated at the noise rate that the audit estimates."""
+    audited = audit_folds(folds, spread, config.confidence).audit
+    lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
+    z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
     return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
 
 
