@@ -131,12 +131,18 @@ class AuditConfig(Settings):
     )
     epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
     flag_above: float = Field(
-        0.5, gt=0, lt=1, description="A tuple is flagged where its count is wrong with more than this probability."
+        0.5,
+        gt=0,
+        lt=1,
+        description="A tuple is flagged where its count is wrong with more than this probability; none is where exact "
+        "counts explain the scores as well as counts that are off by one.",
     )
     fdr: float = Field(
         0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg rule that p-values are also counted by."
     )
-    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    confidence: float = Field(
+        0.95, gt=0, lt=1, description="Level of the intervals, and of the test whether any counts are wrong."
+    )
     resamples: int = Field(500, ge=100, description="Bootstrap resamples of the drift test.")
     memory_mb: int = Field(
         4096, ge=1, description="Memory for training instances; larger data are read window by window."

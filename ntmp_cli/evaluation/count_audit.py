@@ -44,10 +44,14 @@ NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Assumed:
-    """What is known beside scores and counts: the noise rate, None to estimate it, and the spread τ of intercepts."""
+    """What is known beside scores and counts: the noise rate, None to estimate it, and the spread τ of intercepts.
+
+    Of tuples that were sampled at random ρ is the law of a random tuple's count, and needs no estimate.
+    """
 
     noise: float | None = None
     spread: float = 0.0
+    at_random: bool = False
 
 
 NOTHING = Assumed()
@@ -84,6 +88,8 @@ class CountAudit:
     """Mean of the true count given the scores alone."""
     likeliest: Ints
     """The likeliest true count given scores and recorded count."""
+    gain: float | None = None
+    """Twice the log-likelihood that counts off by one gain over exact ones; None where that was not asked."""
 
 
 class CountDesign(NamedTuple):
@@ -97,9 +103,14 @@ class CountDesign(NamedTuple):
 def design_of(z: Floats, sizes: Ints, counts: Ints, rate: float, assumed: Assumed) -> CountDesign:
     """The likeliest noise rate and shares of true counts, given log-odds at `rate`."""
     lengths = _by_length(z, sizes, counts, rate, assumed.spread)
-    noise, shares, likelihood = _fit(lengths, len(sizes), assumed.noise)
+    noise, shares, likelihood = _fit(lengths, len(sizes), assumed)
     over = {length.n: share / length.binomial for length, share in zip(lengths, shares, strict=True)}
     return CountDesign(noise, over, likelihood)
+
+
+def parameters_of_shares(sizes: Ints) -> int:
+    """Free numbers of ρ: n of every length n."""
+    return int(np.unique(sizes).sum())
 
 
 def audit_counts(
@@ -107,7 +118,7 @@ def audit_counts(
 ) -> CountAudit:
     """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated."""
     lengths = _by_length(z, sizes, counts, rate, assumed.spread)
-    noise, shares, best = _fit(lengths, len(sizes), assumed.noise)
+    noise, shares, best = _fit(lengths, len(sizes), assumed)
     ci = (noise, noise) if assumed.noise is not None else _profile(lengths, len(sizes), noise, best, confidence)
     wrong, p, expected = (np.empty(len(sizes)) for _ in range(3))
     likeliest = np.empty(len(sizes), dtype=np.int64)
@@ -136,16 +147,16 @@ def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float 
         indices = np.flatnonzero(sizes == n)
         members = z[starts[indices][:, None] + np.arange(n)]
         # Extreme scores leave counts without probability; the noise model needs some.
-        law = np.maximum(sum(w * count_law(members + b) for w, b in zip(weights, intercepts, strict=True)), 1e-15)
+        law = np.maximum(np.tensordot(weights, count_law(members + intercepts[:, None, None]), 1), 1e-15)
         at_random = law.mean(axis=0) if spread else binom.pmf(np.arange(n + 1), n, rate)
         binomial = np.maximum(at_random, TINY)
         lengths.append(_Length(n, indices, counts[indices], law / binomial, binomial))
     return lengths
 
 
-def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tuple[float, list[Floats], float]:
-    """(ε, ρ by length, log-likelihood) by EM; with `fixed` only ρ is fitted."""
-
+def _fit(lengths: list[_Length], tuples: int, assumed: Assumed) -> tuple[float, list[Floats], float]:
+    """(ε, ρ by length, log-likelihood) by EM, of what is not assumed."""
+    fixed = assumed.noise
     noise = 0.05 if fixed is None else fixed
     shares = [length.binomial / length.binomial.sum() for length in lengths]
     before = -np.inf
@@ -159,7 +170,7 @@ def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tup
             likelihood += float(np.log(total).sum() + (prior * np.log(np.maximum(share, TINY))).sum())
             wrong += float((1 - posterior[np.arange(len(joint)), length.counts]).sum())
             after.append((posterior.sum(axis=0) + prior) / (len(joint) + PSEUDO_TUPLES))
-        shares = after
+        shares = shares if assumed.at_random else after
         if fixed is None:
             noise = min(max(wrong / tuples, SMALLEST), LARGEST)
         if likelihood - before < SETTLED * tuples:
@@ -173,7 +184,7 @@ def _profile(lengths: list[_Length], tuples: int, noise: float, best: float, con
     allowed = float(chdtri(1, 1 - confidence)) / 2
 
     def excess(rate: float) -> float:
-        return best - _fit(lengths, tuples, rate)[2] - allowed
+        return best - _fit(lengths, tuples, Assumed(rate))[2] - allowed
 
     low = brentq(excess, SMALLEST, noise, xtol=1e-5) if excess(SMALLEST) > 0 and noise > SMALLEST else 0.0
     high = brentq(excess, noise, LARGEST, xtol=1e-5) if excess(LARGEST) > 0 and noise < LARGEST else LARGEST

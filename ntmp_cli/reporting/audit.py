@@ -38,7 +38,7 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
         {
             "flagged": f"{after['flagged']:,} of {after['tuples_judged']:,} tuples",
             "by p-values": f"{after['flagged_by_benjamini_hochberg']:,} after Benjamini–Hochberg",
-            "counts off by one": f"{noise['rate']:.2%}, interval {noise['ci'][0]:.2%} to {noise['ci'][1]:.2%}",
+            "counts off by one": _noise(noise),
             **spread,
             "drift of U": "unknown, there is no unlabeled pool"
             if moved is None
@@ -50,6 +50,13 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
             f"if probabilities are calibrated ({accuracy['calibration']})",
         },
     )
+
+
+def _noise(noise: Mapping[str, Any]) -> str:
+    low, high = noise["ci"]
+    if noise["rate"] == 0:
+        return f"at most {high:.2%}; exact counts explain the scores as well, so that no count is called wrong"
+    return f"{noise['rate']:.2%}, interval {low:.2%} to {high:.2%}"
 
 
 def _spread(spread: float) -> str:

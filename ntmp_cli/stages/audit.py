@@ -204,6 +204,7 @@ def _judge(
         "count_noise": {
             "rate": audited.noise,
             "ci": list(audited.noise_ci),
+            "gain": audited.gain,
             "trained_with": trained,
             "true_shares": {str(n): share for n, share in audited.true_shares.items()},
         },
@@ -281,7 +282,7 @@ def _noise_of(
     folds: list[ScoredTuples], config: AuditConfig, spread: float
 ) -> tuple[CountAudit, list[Floats], list[Floats]]:
     """The audit over all folds, and each fold's scores recalibrated at the noise rate that the audit estimates."""
-    audited = audit_folds(folds, spread, config.confidence).audit
+    audited = audit_folds(folds, spread, config.confidence)
     lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
     z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
     return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
