@@ -1,16 +1,14 @@
-"""Metrics against scikit-learn, the bootstrap against scipy, and `ntmp evaluate` against reading its scores."""
+"""Metrics against scikit-learn, and `ntmp evaluate` against reading its scores."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 from sklearn import metrics as sk
 
 from benchmarks.timing import Ratio, take_turns
@@ -18,20 +16,18 @@ from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.config import EvaluateConfig, MakeTuplesConfig, TrainConfig
 from ntmp_cli.evaluation.metrics import Scored, evaluate_metrics
-from ntmp_cli.evaluation.resampling import bca_interval
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
 
 CPU = TrainOptions(device="cpu")
 RUNS, SCORES = 100, 10_000
-CONFIGURATIONS, SEEDS = 500, 5
+SEEDS = 5
 CELLS, METHODS = 12, 5
 
 
 def ratios() -> Iterator[Ratio]:
     yield _metrics()
-    yield _bootstrap()
     yield _evaluate()
 
 
@@ -58,29 +54,6 @@ def _metrics() -> Ratio:
 def _best_f1(labels: np.ndarray, scores: np.ndarray) -> float:
     precision, recall, _ = sk.precision_recall_curve(labels, scores)
     return float(np.max(2 * precision * recall / np.maximum(precision + recall, 1e-300)))
-
-
-def _bootstrap() -> Ratio:
-    """Both by BCa, scipy's default."""
-    values = np.random.default_rng(0).normal(0.9, 0.02, (CONFIGURATIONS, SEEDS))
-
-    def ours() -> np.ndarray:
-        return np.array(bca_interval(values)).T
-
-    def scipys() -> np.ndarray:
-        intervals = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for row in values:
-                result = stats.bootstrap((row,), np.mean, n_resamples=10_000, rng=np.random.default_rng(0))
-                intervals.append(tuple(result.confidence_interval))
-        return np.array(intervals)
-
-    # With five seeds there are 126 different means: Monte Carlo now and then ends on a neighbour.
-    width = np.ptp(values, axis=1)[:, None]
-    assert np.median(np.abs(ours() - scipys()) / width) < 0.02, "both compute the same"
-    what = f"BCa interval, {CONFIGURATIONS} configurations of {SEEDS} seeds, B = 10,000, against scipy.stats.bootstrap"
-    return Ratio(what, *take_turns(ours, scipys, 1), 0.02)
 
 
 def _evaluate() -> Ratio:

@@ -185,7 +185,9 @@ def _interval(ci: Sequence[float] | None) -> str:
 
 
 def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
-    """Where scored rows lie, and how many are positive."""
+    """Where scored rows lie, how many are positive, and how good the labels are expected to be."""
+    from ntmp_cli.reporting.audit import expectation
+
     share = facts["positive"] / facts["rows"]
     print_pairs(
         console,
@@ -193,6 +195,8 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
             "table": facts["out"],
             "rows": f"{facts['rows']:,}",
             "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
+            "threshold": f"probability {facts['threshold']['probability']:.4g} ({facts['threshold']['rule']})",
+            **{f"expected {name}": expectation(one) for name, one in facts["expected"].items()},
         },
     )
 

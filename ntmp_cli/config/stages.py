@@ -21,6 +21,11 @@ class PredictConfig(Settings):
     prior: float | None = Field(
         None, gt=0, lt=1, description="Share of positives where the labels are used. Default: that of the run."
     )
+    threshold: str = Field(
+        "prior",
+        description="Which rows are labelled positive: prior (probability at least one half), f1, recall=SHARE "
+        "(the fewest false positives that find this share), cost=FN:FP; estimated from counts, without labels.",
+    )
     with_counts: bool = Field(
         False, description="Rows have tuple ids and counts: add the exact posterior given the count."
     )
@@ -136,12 +141,18 @@ class AuditConfig(Settings):
     )
     epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
     flag_above: float = Field(
-        0.5, gt=0, lt=1, description="A tuple is flagged where its count is wrong with more than this probability."
+        0.5,
+        gt=0,
+        lt=1,
+        description="A tuple is flagged where its count is wrong with more than this probability; none is where exact "
+        "counts explain the scores as well as counts that are off by one.",
     )
     fdr: float = Field(
         0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg rule that p-values are also counted by."
     )
-    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    confidence: float = Field(
+        0.95, gt=0, lt=1, description="Level of the intervals, and of the test whether any counts are wrong."
+    )
     resamples: int = Field(500, ge=100, description="Bootstrap resamples of the drift test.")
     memory_mb: int = Field(
         4096, ge=1, description="Memory for training instances; larger data are read window by window."

@@ -41,8 +41,7 @@ class SweepConfig(Settings):
         default_factory=dict, description="Name of a training to the settings that set it apart. Default: one."
     )
     metric: str = Field("ap", description="Metric M that is judged, see `ntmp list metrics`; the rows hold all.")
-    max_width: float = Field(0.05, gt=0, description="Widest 95 % interval w* of M over seeds that counts as stable.")
-    resamples: int = Field(10_000, ge=100, description="Bootstrap resamples B behind every interval.")
+    max_width: float = Field(0.05, gt=0, description="Widest 95 % t interval w* of M over seeds that counts as stable.")
     title: str = Field("", description="Heading of the figure. Default: what was swept.")
 
     @field_validator("seeds")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -44,6 +44,11 @@ class MakeTuplesConfig(Settings):
     )
     prior: float | None = Field(
         None, gt=0, lt=1, description="Share of positives in the unlabeled pool. Default: as in the data."
+    )
+    pool: Literal["exact", "iid"] = Field(
+        "exact",
+        description="exact: the share of positives in the unlabeled pool is the prior, but for rounding. iid: every "
+        "label of the pool is positive with this probability, as in a sample of a population.",
     )
     num_tuples: int | None = Field(
         None, ge=1, description="Training tuples. Default: as many instances as the training split has."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from ntmp_cli.errors import UsageError
 
 Indices = NDArray[np.int64]
+# Standard deviations that an i.i.d. pool of the default size leaves for its random number of positives.
+SCATTER = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,27 @@ def split_pool(size: int, tuple_share: float, heldout_share: float, rng: np.rand
     return PoolSplit(*hold_out(tuples), *hold_out(unlabeled))
 
 
+@dataclass(frozen=True)
+class PoolRequest:
+    """The prior and the size of an unlabeled pool, and whether its number of positives is fixed or random."""
+
+    prior: float | None
+    size: int | None
+    is_iid: bool = False
+
+
 def choose_unlabeled(
     candidates: Indices,
     positive: NDArray[np.bool_],
-    prior: float | None,
-    size: int | None,
+    request: PoolRequest,
     rng: np.random.Generator,
 ) -> Indices:
-    """Indices of the unlabeled pool whose share of positives is `prior`, none of them twice.
+    """Indices of the unlabeled pool whose share of positives is the prior, none of them twice.
 
-    Without `prior` the candidates keep their share. Without `size` the pool is as large as the prior allows.
+    Of an i.i.d. pool the number of positives is binomial. Without a prior the candidates keep their share: they are a
+    random part of the data. Without a size the pool is as large as the prior allows.
     """
+    prior, size = request.prior, request.size
     if len(candidates) == 0:
         raise UsageError(
             "no instances are left for the unlabeled pool",
@@ -57,11 +70,12 @@ def choose_unlabeled(
                 f"an unlabeled pool of {size} was requested, but only {len(candidates)} instances are available for it"
             )
         return rng.permutation(candidates)[:size]
-    largest = int(min(len(pos) / prior, len(neg) / (1 - prior)) + 1e-9)
+    largest = (_largest_iid if request.is_iid else _largest_exact)(len(pos), len(neg), prior)
     total = largest if size is None else size
-    n_pos = round(prior * total)
+    n_pos = int(rng.binomial(total, prior)) if request.is_iid else round(prior * total)
     n_neg = total - n_pos
-    if n_pos > len(pos) or n_neg > len(neg) or min(n_pos, n_neg) < 1:
+    fewest = 0 if request.is_iid and total else 1
+    if n_pos > len(pos) or n_neg > len(neg) or min(n_pos, n_neg) < fewest:
         raise UsageError(
             f"prior {prior} cannot be reached: {total} unlabeled instances need {n_pos} positives and {n_neg} "
             f"negatives, but only {len(pos)} and {len(neg)} are available",
@@ -70,3 +84,21 @@ def choose_unlabeled(
         )
     chosen = np.concatenate([rng.choice(pos, n_pos, replace=False), rng.choice(neg, n_neg, replace=False)])
     return rng.permutation(chosen)
+
+
+def _largest_exact(positives: int, negatives: int, prior: float) -> int:
+    return int(min(positives / prior, negatives / (1 - prior)) + 1e-9)
+
+
+def _largest_iid(positives: int, negatives: int, prior: float) -> int:
+    """The size at which a binomial number of either class exceeds what there is in one of millions of draws.
+
+    N p + 5 √(N p (1−p)) = available is a quadratic in √N.
+    """
+
+    def fits(available: int, share: float) -> int:
+        scatter = SCATTER * math.sqrt(share * (1 - share))
+        root = (math.sqrt(scatter**2 + 4 * share * available) - scatter) / (2 * share)
+        return int(root**2)
+
+    return min(fits(positives, prior), fits(negatives, 1 - prior))

@@ -10,10 +10,18 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from ntmp_cli.config import HolmFamily
+from ntmp_cli.evaluation.intervals import NONE, difference_interval
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.resampling import intervals_by_size
-from ntmp_cli.evaluation.significance import DECIMALS, cliffs_delta, holm, magnitude, smallest_p, wilcoxon
-from ntmp_cli.evaluation.summary import DataCell, Row, RowLabels, cell_of, cell_order, defined
+from ntmp_cli.evaluation.significance import (
+    DECIMALS,
+    cliffs_delta,
+    dominance_interval,
+    holm,
+    magnitude,
+    smallest_p,
+    wilcoxon,
+)
+from ntmp_cli.evaluation.summary import DataCell, Row, RowLabels, cell_of, cell_order, value_of
 
 # What is repeated: the seed of a training and of the tuples it was trained on.
 Repetition = tuple[int, int | None]
@@ -85,8 +93,6 @@ class Comparison(TypedDict):
     difference: float | None
     difference_low: float | None
     difference_high: float | None
-    difference_bca_low: float | None
-    difference_bca_high: float | None
     p: float | None
     p_exact: bool | None
     smallest_p: float | None
@@ -149,7 +155,7 @@ def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric
         if not facts_of(row["metric"]).descriptive:
             entries = by_metric.setdefault(row["metric"], {}).setdefault(cell_of(row), {})
             values = entries.setdefault(method_variant_of(row), {})
-            values[row["seed"], row.get("tuples_seed")] = defined(row["value"])
+            values[row["seed"], row.get("tuples_seed")] = value_of(row)
     pairings: list[_Paired] = []
     for metric, cells in by_metric.items():
         pairs_by_cell = [_paired(metric, cell, cells[cell], reference) for cell in sorted(cells, key=cell_order)]
@@ -208,19 +214,19 @@ def _overall(of_cells: Sequence[Sequence[_Paired]]) -> list[_Paired]:
 
 
 def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_oracle: bool) -> Iterator[Comparison]:
-    differences = [paired.differences() for paired in pairings]
-    limits = intervals_by_size(differences)
-    sign_limits = intervals_by_size([paired.signs() if paired.overall else [] for paired in pairings])
-    for paired, difference, limit, sign_limit in zip(pairings, differences, limits, sign_limits, strict=True):
-        signs, size = paired.signs(), len(difference)
+    for paired in pairings:
+        difference, signs = paired.differences(), paired.signs()
+        size, limit = len(difference), difference_interval(paired.metric, difference)
         cell = None if paired.overall else paired.cells[0]
         test = wilcoxon(np.array(difference)) if difference else None
         within = float(np.mean(signs)) if difference else None
-        if paired.overall or not difference:
-            delta, low, high = within, sign_limit.low, sign_limit.high
+        if within is None:
+            delta, effect = None, NONE
+        elif paired.overall:
+            # Values of different cells are not comparable: the δ of pairs by themselves.
+            delta, effect = within, dominance_interval(within, float(np.var(signs)) / max(size - 1, 1), size)
         else:
-            cliff = cliffs_delta(np.array(paired.values), np.array(paired.reference_values))
-            delta, low, high = cliff.delta, defined(cliff.low), defined(cliff.high)
+            delta, effect, _ = cliffs_delta(np.array(paired.values), np.array(paired.reference_values))
         yield {
             "scope": "overall" if paired.overall else "cell",
             "dataset": cell and cell.dataset,
@@ -243,8 +249,6 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
             "difference": float(np.mean(difference)) if difference else None,
             "difference_low": limit.low,
             "difference_high": limit.high,
-            "difference_bca_low": limit.bca_low,
-            "difference_bca_high": limit.bca_high,
             "p": test and test.p,
             "p_exact": test and test.exact,
             "smallest_p": smallest_p(size) if difference else None,
@@ -253,8 +257,8 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
             "p_holm": None,
             "smallest_p_holm": None,
             "cliff": delta,
-            "cliff_low": low,
-            "cliff_high": high,
+            "cliff_low": effect.low,
+            "cliff_high": effect.high,
             "cliff_word": None if delta is None else magnitude(delta),
             "cliff_within": within,
         }

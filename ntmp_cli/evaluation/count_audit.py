@@ -9,11 +9,16 @@ With ρ_k the share of tuples of this length that truly have k positives,
 
 where R_ε moves a count to a neighbour with probability ε. ρ and ε are those of greatest likelihood, by
 EM: both updates are means of the posterior of k.
+
+Members of natural groups have a random intercept b ~ N(0, τ²) in common: PB is then a mean over b, by Gauss–Hermite
+quadrature. Their features are alike too, so that the law of a random group's count is no binomial: the mean of P(k | x)
+over the groups stands in its place.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +37,29 @@ MOST_ROUNDS = 500
 SETTLED = 1e-7
 SMALLEST, LARGEST = 1e-6, 0.5
 TINY = 1e-300
+NODES = 11
+INTERCEPTS, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
+NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What is known beside scores and counts: the noise rate, None to estimate it, and the spread τ of intercepts.
+
+    Of tuples that were sampled at random ρ is the law of a random tuple's count, and needs no estimate.
+    """
+
+    noise: float | None = None
+    spread: float = 0.0
+    at_random: bool = False
+
+
+NOTHING = Assumed()
 
 
 @dataclass(frozen=True)
 class _Length:
-    """Tuples of one length: their indices, their counts, p(x | k) up to a factor, and the binomial."""
+    """Tuples of one length: their indices, their counts, p(x | k) up to a factor, and the law of a random tuple."""
 
     n: int
     indices: Ints
@@ -65,13 +88,38 @@ class CountAudit:
     """Mean of the true count given the scores alone."""
     likeliest: Ints
     """The likeliest true count given scores and recorded count."""
+    gain: float | None = None
+    """Twice the log-likelihood that counts off by one gain over exact ones; None where that was not asked."""
 
 
-def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95) -> CountAudit:
+class CountDesign(NamedTuple):
+    """The noise rate, the shares of true counts over those of random tuples, and the log-likelihood."""
+
+    noise: float
+    shares_over_chance: dict[int, Floats]
+    log_likelihood: float
+
+
+def design_of(z: Floats, sizes: Ints, counts: Ints, rate: float, assumed: Assumed) -> CountDesign:
+    """The likeliest noise rate and shares of true counts, given log-odds at `rate`."""
+    lengths = _by_length(z, sizes, counts, rate, assumed.spread)
+    noise, shares, likelihood = _fit(lengths, len(sizes), assumed)
+    over = {length.n: share / length.binomial for length, share in zip(lengths, shares, strict=True)}
+    return CountDesign(noise, over, likelihood)
+
+
+def parameters_of_shares(sizes: Ints) -> int:
+    """Free numbers of ρ: n of every length n."""
+    return int(np.unique(sizes).sum())
+
+
+def audit_counts(
+    z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95, assumed: Assumed = NOTHING
+) -> CountAudit:
     """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated."""
-    lengths = _by_length(z, sizes, counts, rate)
-    noise, shares, best = _fit(lengths, len(sizes))
-    ci = _profile(lengths, len(sizes), noise, best, confidence)
+    lengths = _by_length(z, sizes, counts, rate, assumed.spread)
+    noise, shares, best = _fit(lengths, len(sizes), assumed)
+    ci = (noise, noise) if assumed.noise is not None else _profile(lengths, len(sizes), noise, best, confidence)
     wrong, p, expected = (np.empty(len(sizes)) for _ in range(3))
     likeliest = np.empty(len(sizes), dtype=np.int64)
     for length, share in zip(lengths, shares, strict=True):
@@ -89,23 +137,26 @@ def audit_counts(z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: 
     return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
 
 
-def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float) -> list[_Length]:
+def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float = 0.0) -> list[_Length]:
     from scipy.stats import binom
 
     starts = np.cumsum(sizes) - sizes
+    intercepts, weights = (spread * INTERCEPTS, NODE_WEIGHTS) if spread else (np.zeros(1), np.ones(1))
     lengths = []
     for n in np.unique(sizes).tolist():
         indices = np.flatnonzero(sizes == n)
-        binomial = np.maximum(binom.pmf(np.arange(n + 1), n, rate), TINY)
+        members = z[starts[indices][:, None] + np.arange(n)]
         # Extreme scores leave counts without probability; the noise model needs some.
-        law = np.maximum(count_law(z[starts[indices][:, None] + np.arange(n)]), 1e-15)
+        law = np.maximum(np.tensordot(weights, count_law(members + intercepts[:, None, None]), 1), 1e-15)
+        at_random = law.mean(axis=0) if spread else binom.pmf(np.arange(n + 1), n, rate)
+        binomial = np.maximum(at_random, TINY)
         lengths.append(_Length(n, indices, counts[indices], law / binomial, binomial))
     return lengths
 
 
-def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tuple[float, list[Floats], float]:
-    """(ε, ρ by length, log-likelihood) by EM; with `fixed` only ρ is fitted."""
-
+def _fit(lengths: list[_Length], tuples: int, assumed: Assumed) -> tuple[float, list[Floats], float]:
+    """(ε, ρ by length, log-likelihood) by EM, of what is not assumed."""
+    fixed = assumed.noise
     noise = 0.05 if fixed is None else fixed
     shares = [length.binomial / length.binomial.sum() for length in lengths]
     before = -np.inf
@@ -119,7 +170,7 @@ def _fit(lengths: list[_Length], tuples: int, fixed: float | None = None) -> tup
             likelihood += float(np.log(total).sum() + (prior * np.log(np.maximum(share, TINY))).sum())
             wrong += float((1 - posterior[np.arange(len(joint)), length.counts]).sum())
             after.append((posterior.sum(axis=0) + prior) / (len(joint) + PSEUDO_TUPLES))
-        shares = after
+        shares = shares if assumed.at_random else after
         if fixed is None:
             noise = min(max(wrong / tuples, SMALLEST), LARGEST)
         if likelihood - before < SETTLED * tuples:
@@ -133,7 +184,7 @@ def _profile(lengths: list[_Length], tuples: int, noise: float, best: float, con
     allowed = float(chdtri(1, 1 - confidence)) / 2
 
     def excess(rate: float) -> float:
-        return best - _fit(lengths, tuples, rate)[2] - allowed
+        return best - _fit(lengths, tuples, Assumed(rate))[2] - allowed
 
     low = brentq(excess, SMALLEST, noise, xtol=1e-5) if excess(SMALLEST) > 0 and noise > SMALLEST else 0.0
     high = brentq(excess, noise, LARGEST, xtol=1e-5) if excess(LARGEST) > 0 and noise < LARGEST else LARGEST

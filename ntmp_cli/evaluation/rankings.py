@@ -17,7 +17,7 @@ from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 class Ranking(TypedDict):
     """A method's mean rank (1 is best) in one metric over the cells that every ranked method is in.
 
-    `friedman_p` tests whether the methods differ at all; None with fewer than two cells or methods, or all ranks tied.
+    `friedman_p` tests whether the methods differ at all; where it is None, `friedman_undefined` says why.
     """
 
     metric: str
@@ -28,6 +28,7 @@ class Ranking(TypedDict):
     mean_rank: float
     best: int
     friedman_p: float | None
+    friedman_undefined: str | None
 
 
 def rankings(summary: Iterable[SummaryRow]) -> list[Ranking]:
@@ -64,6 +65,7 @@ def _of_metric(metric: str, cells: dict[DataCell, dict[MethodVariant, float]]) -
             "mean_rank": float(method_ranks.mean()),
             "best": int(np.count_nonzero(method_ranks == ranks.min(axis=1))),
             "friedman_p": p,
+            "friedman_undefined": _why_undefined(ranks) if p is None else None,
         }
         for entry, method_ranks in zip(entries, ranks.T, strict=True)
     ]
@@ -84,3 +86,9 @@ def friedman_p(ranks: NDArray[np.float64]) -> float | None:
         return None
     between = ((ranks.sum(axis=0) - cells * middle) ** 2).sum()
     return float(chdtrc(methods - 1, (methods - 1) * between / spread))
+
+
+def _why_undefined(ranks: NDArray[np.float64]) -> str:
+    if len(ranks) < 2:
+        return "all methods are in one cell only, and the test compares ranks over cells"
+    return "the methods tie in every cell"

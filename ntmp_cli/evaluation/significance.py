@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.evaluation.resampling import B, resamples, weighted_quantiles
+from ntmp_cli.errors import DataError
+from ntmp_cli.evaluation.intervals import NONE, Interval, t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -30,11 +31,10 @@ class Wilcoxon(NamedTuple):
 
 
 class Cliff(NamedTuple):
-    """δ over all pairs of values with its limits, and the share of wins less losses within pairs."""
+    """δ over all pairs of values with its interval, and the share of wins less losses within pairs."""
 
     delta: float
-    low: float
-    high: float
+    interval: Interval
     within: float
 
 
@@ -44,10 +44,15 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     Zeros are left out, ties share their mean rank. Under the null every sign is as likely as its opposite: W⁺ adds each
     rank with probability ½, and its law is counted out exactly, ties included, by adding one rank after the other
     (doubled, so that mean ranks are whole). Beyond `EXACT_UP_TO` differences the normal law with the variance of these
-    ranks is used. Without a nonzero difference p = 1.
+    ranks is used. Without a nonzero difference p = 1. A difference that is not a number has no sign, and is refused.
     """
     from scipy.stats import rankdata
 
+    if undefined := int(np.isnan(differences).sum()):
+        raise DataError(
+            f"{undefined} of {len(differences)} paired differences are not a number, so they have no rank",
+            hint="Leave those pairs out.",
+        )
     rounded = np.round(differences, DECIMALS)
     d = rounded[rounded != 0]
     if not len(d):
@@ -83,29 +88,41 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def cliffs_delta(values: Floats, reference_values: Floats, *, level: float = 0.95, n_resamples: int = B) -> Cliff:
+def cliffs_delta(values: Floats, reference_values: Floats) -> Cliff:
     """Cliff's δ of paired values: P(value > reference) − P(value < reference) over all S² pairs (Cliff 1993).
 
-    The interval is the percentile bootstrap over the S pairs, which keeps pairs intact. Where one side wins
-    every comparison all resamples are equal, which is no certainty: the open limit is then Cliff's (1996) for δ = ±1,
-    (S − z²)/(S + z²) with the normal quantile z. `within` is the same for each pair by itself, (wins − losses)/S: the
-    paper's "on the paired per-seed differences".
+    `within` is the same for each pair by itself, (wins − losses)/S: the paper's "on the paired per-seed differences".
+    The variance of δ is that of the jackknife over the S pairs, which keeps pairs intact, and at least
+    (1 − δ²)/(S² − 1), Cliff's lower limit: few values may be ordered alike by chance.
     """
     values, reference_values = np.round(values, DECIMALS), np.round(reference_values, DECIMALS)
     size = len(values)
     wins = np.sign(values[:, None] - reference_values[None, :])
     delta, within = float(wins.mean()), float(np.diag(wins).mean())
     if size < 2:
-        return Cliff(delta, math.nan, math.nan, within)
-    tail = (1 - level) / 2
-    counts, share = resamples(size, n_resamples)
-    deltas = ((counts @ wins) * counts).sum(axis=1) / size**2
-    low, high = (float(limit) for limit in weighted_quantiles(deltas[:, None], share, np.array([[tail, 1 - tail]]))[0])
+        return Cliff(delta, NONE, within)
+    without_one = (wins.sum() - wins.sum(axis=0) - wins.sum(axis=1) + np.diag(wins)) / (size - 1) ** 2
+    jackknife = (size - 1) * float(without_one.var())
+    variance = max(jackknife, (1 - delta**2) / (size**2 - 1))
+    return Cliff(delta, dominance_interval(delta, variance, size), within)
+
+
+def dominance_interval(delta: float, variance: float, size: int) -> Interval:
+    """95 % interval of a δ of `size` pairs, within [−1, 1] (Cliff 1996; Feng and Cliff 2004), with t for few pairs.
+
+    (δ − δ³ ± t s √((1 − δ²)² + t² s²)) / (1 − δ² + t² s²); where one side wins every comparison, which is no certainty,
+    the open limit is (S − t²)/(S + t²).
+    """
+    if size < 2:
+        return NONE
+    squared = t_quantile(size) ** 2
     if abs(delta) == 1:
-        squared = NormalDist().inv_cdf(tail) ** 2
         limit = (size - squared) / (size + squared)
-        low, high = (limit, 1.0) if delta > 0 else (-1.0, -limit)
-    return Cliff(delta, low, high, within)
+        return Interval(limit, 1.0) if delta > 0 else Interval(-1.0, -limit)
+    rest, scatter = 1 - delta**2, squared * variance
+    half = math.sqrt(scatter * (rest**2 + scatter))
+    low, high = ((delta * rest + side * half) / (rest + scatter) for side in (-1, 1))
+    return Interval(max(-1.0, low), min(1.0, high))
 
 
 def magnitude(delta: float) -> str:

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypedDict
 
-from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.resampling import Limits, intervals_by_size
+from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.evaluation.intervals import metric_interval
 
 
 class RowLabels(TypedDict):
@@ -39,7 +38,7 @@ class Row(RowLabels):
 class SummaryRow(RowLabels):
     """A group over its seeds; `undefined` of the `seeds` have no value and are left out of the rest.
 
-    The limits are those of the 95 % bootstrap interval of the mean, by percentiles and BCa; None for one seed.
+    The limits are those of the 95 % t interval of the mean; None for one seed.
     """
 
     seeds: int
@@ -50,8 +49,6 @@ class SummaryRow(RowLabels):
     max: float | None
     ci_low: float | None
     ci_high: float | None
-    bca_low: float | None
-    bca_high: float | None
 
 
 class DataCell(NamedTuple):
@@ -82,22 +79,18 @@ def defined(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def t_interval(row: SummaryRow, *, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's t interval of the mean over seeds; None for one seed.
+def value_of(row: Row) -> float | None:
+    """The value of a row, None where it is undefined.
 
-    It is the one to show for few seeds: the percentile bootstrap of three values runs from the smallest to the largest
-    and covers the mean of a continuous symmetric distribution in 75 % of studies, not in 95. Limits are cut off at 0,
-    and at 1 where the metric cannot exceed it.
+    An infinite one is refused: it has no mean with others, and no difference to another infinite one.
     """
-    from scipy.special import stdtrit
-
-    seeds = row["seeds"] - row["undefined"]
-    mean, std = row["mean"], row["std"]
-    if seeds < 2 or mean is None or std is None:
-        return None
-    margin = float(stdtrit(seeds - 1, (1 + level) / 2)) * std / math.sqrt(seeds)
-    highest = math.inf if facts_of(row["metric"]).unit == "number" else 1.0
-    return max(0.0, mean - margin), min(highest, mean + margin)
+    value = defined(row["value"])
+    if value is not None and math.isinf(value):
+        raise DataError(
+            f"{row['run']}: {row['metric']} is infinite, so it cannot be averaged or compared with that of other runs",
+            hint=f"Leave the run out, or compute other metrics than {row['metric']} (--metric).",
+        )
+    return value
 
 
 def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
@@ -117,22 +110,17 @@ def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
         if repetition in seeds:
             raise _duplicate(seeds[repetition], row)
         seeds[repetition] = row
-    # By seed, so that the order in which runs are given changes no digit of what is resampled.
-    members = [
-        [seeds[key] for key in sorted(seeds, key=lambda repetition: (repetition[0], repetition[1] or 0))]
-        for seeds in groups.values()
-    ]
-    values = [[value for row in rows if (value := defined(row["value"])) is not None] for rows in members]
-    limits = intervals_by_size(values)
-    summaries = [_summary(*group) for group in zip(members, values, limits, strict=True)]
+    summaries = [_summary(list(seeds.values())) for seeds in groups.values()]
     return sorted(summaries, key=lambda group: (*_sort_key(group), metric_order[group["metric"]]))
 
 
-def _summary(rows: Sequence[Row], values: Sequence[float], limits: Limits) -> SummaryRow:
+def _summary(rows: Sequence[Row]) -> SummaryRow:
     """Mean, and standard deviation with S−1 in the denominator: √(Σ(vₛ−v̄)²/(S−1)); None for one seed.
 
     `statistics` sums exactly, so the order in which runs are given changes no digit.
     """
+    values = [value for row in rows if (value := value_of(row)) is not None]
+    interval = metric_interval(rows[0]["metric"], values)
     return {
         **_labels_of(rows[0]),
         "seeds": len(rows),
@@ -141,10 +129,8 @@ def _summary(rows: Sequence[Row], values: Sequence[float], limits: Limits) -> Su
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "min": min(values, default=None),
         "max": max(values, default=None),
-        "ci_low": limits.low,
-        "ci_high": limits.high,
-        "bca_low": limits.bca_low,
-        "bca_high": limits.bca_high,
+        "ci_low": interval.low,
+        "ci_high": interval.high,
     }
 
 

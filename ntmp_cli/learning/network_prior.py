@@ -36,5 +36,5 @@ def network_prior(config: TrainConfig, source: TupleSource, device: torch.device
     if blocks is not None:
         blocks = blocks[: len(held.sizes)] if heldout is None else blocks[-len(held.sizes) :]
     z, pool = scorer.score(held.tuples), scorer.score(held.unlabeled)
-    scored = ScoredTuples(z, held.sizes, held.counts, pool, noise, blocks)
+    scored = ScoredTuples(z, held.sizes, held.counts, pool, noise, blocks=blocks)
     return prior_of_pool(scored, stream(config.seed, "pool-prior"))

@@ -31,25 +31,37 @@ def sections(facts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     yield "before training", lines
     if after is None:
         return
-    noise, moved, accuracy = after["count_noise"], after["drift"], after["expected_accuracy"]
+    noise, moved = after["count_noise"], after["drift"]
     spread = {} if after["spread"] is None else {"spread of tuples": _spread(after["spread"])}
     yield (
         "after training",
         {
             "flagged": f"{after['flagged']:,} of {after['tuples_judged']:,} tuples",
             "by p-values": f"{after['flagged_by_benjamini_hochberg']:,} after Benjamini–Hochberg",
-            "counts off by one": f"{noise['rate']:.2%}, interval {noise['ci'][0]:.2%} to {noise['ci'][1]:.2%}",
+            "counts off by one": _noise(noise),
             **spread,
             "drift of U": "unknown, there is no unlabeled pool"
             if moved is None
             else f"largest gap {moved['statistic']:.4f}, p = {moved['p']:.3g}, "
             f"as a mixture of prior {moved['prior_of_mixture']:.4f}; of {moved['of']}",
-            "expected accuracy": "unknown, no unlabeled instances were held out"
-            if accuracy is None
-            else f"{accuracy['value']:.2%}, interval {accuracy['ci'][0]:.2%} to {accuracy['ci'][1]:.2%}, "
-            f"if probabilities are calibrated ({accuracy['calibration']})",
+            **{f"expected {name}": expectation(one) for name, one in after["expected"].items()},
         },
     )
+
+
+def expectation(metric: Mapping[str, Any]) -> str:
+    """A metric that was estimated without labels, or why it was not."""
+    if metric["value"] is None:
+        return str(metric["reason"])
+    low, high = metric["ci"]
+    return f"{metric['value']:.2%}, interval {low:.2%} to {high:.2%}"
+
+
+def _noise(noise: Mapping[str, Any]) -> str:
+    low, high = noise["ci"]
+    if noise["rate"] == 0:
+        return f"at most {high:.2%}; exact counts explain the scores as well, so that no count is called wrong"
+    return f"{noise['rate']:.2%}, interval {low:.2%} to {high:.2%}"
 
 
 def _spread(spread: float) -> str:

@@ -93,6 +93,6 @@ def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: s
         f"{title.rstrip('.')}: every method minus {reference} on the same seeds{unit}",
         tested_words(comparisons, metrics[0]).rstrip("."),
         "p: two-sided Wilcoxon signed-rank test, after Holm",
-        "CI: bootstrap over pairs, too narrow where pairs are few",
+        "CI: t interval over pairs",
     ]
     return ". ".join(sentences) + "."

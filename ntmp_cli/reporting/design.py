@@ -91,12 +91,12 @@ def _identifiable(facts: DesignFacts) -> Section:
     return Section(
         "What can be learned",
         (
-            ("unbiased risk, stratified", _yes(known["unbiased_risk"], "all rates equal π")),
-            ("unbiased risk, pooled", _yes(known["unbiased_risk_pooled"], "ᾱ = π")),
             (
-                "count likelihood",
+                "`count`, the default",
                 f"{_yes(known['count_likelihood'], '')}; learns from {_SIGNAL[known['count_signal']]}",
             ),
+            ("`ure`, stratified", f"unbiased risk {_yes(known['unbiased_risk'], 'all rates equal π')}"),
+            ("`ure`, pooled", f"unbiased risk {_yes(known['unbiased_risk_pooled'], 'ᾱ = π')}"),
             ("orientation of the classes", f"identified {_NAMED[known['classes_named_by']]}"),
             ("the prior, if unknown", _PRIOR[known["prior_if_unknown"]]),
         ),
@@ -115,9 +115,15 @@ def _conditioning(facts: DesignFacts) -> Section:
                 f"{_times(c['condition_number_pooled'])} of the paper's 2×2 system",
             ),
             (
-                "variance of the risk",
+                "variance of the risk, pool of exactly π",
                 f"{_times(c['inflation_over_labels'])} times that with a label for every instance; "
                 f"pooled {_times(c['inflation_over_labels_pooled'])} times",
+            ),
+            (
+                "variance of the risk, i.i.d. pool",
+                f"{_times(c['inflation_iid_pool']['stratified'])} times, pooled "
+                f"{_times(c['inflation_iid_pool']['pooled'])} times, for a classifier that errs in "
+                f"{c['inflation_iid_pool']['error_rate']:.0%}",
             ),
             ("variance against a gap of 1", f"Δ⁻² = {_times(c['inflation_over_unit_gap'])}"),
         ),

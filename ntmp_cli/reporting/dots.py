@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
-from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.reporting.formatting import in_percent, metric_header, metric_number
 from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
@@ -51,7 +51,7 @@ def dots_caption(summary: Sequence[SummaryRow], metric: str) -> str:
     """What dots, lines and hollow dots stand for, as far as there are any."""
     rows = [row for row in summary if row["metric"] == metric and row["mean"] is not None]
     sentences = ["Dots: means over seeds." if any(row["seeds"] > 1 for row in rows) else "Dots: values of one seed."]
-    sentences += ["Lines: 95 % t intervals of the mean."] if any(t_interval(row) for row in rows) else []
+    sentences += ["Lines: 95 % t intervals of the mean."] if any(row["ci_low"] is not None for row in rows) else []
     sentences += ["Hollow: trained on labels, an upper bound."] if _oracles(rows) else []
     return " ".join(sentences)
 
@@ -105,9 +105,9 @@ def _dot(ax: Axes, place: float, row: SummaryRow) -> None:
     metric, mean = row["metric"], row["mean"] or 0.0
     scale = 100 if in_percent(metric) else 1
     color = _ORACLE if row["is_oracle"] else PALETTE[0]
-    interval = t_interval(row)
-    if interval:
-        ax.plot([scale * limit for limit in interval], [place, place], color=color, linewidth=2, solid_capstyle="butt")
+    low, high = row["ci_low"], row["ci_high"]
+    if low is not None and high is not None:
+        ax.plot([scale * low, scale * high], [place, place], color=color, linewidth=2, solid_capstyle="butt")
     filled = "white" if row["is_oracle"] else color
     ax.plot([scale * mean], [place], "o", markersize=8, color=color, markerfacecolor=filled, markeredgewidth=1.6)
     ax.annotate(

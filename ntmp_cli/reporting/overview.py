@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.evaluation.comparisons import method_variant_of
-from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of, t_interval
+from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.reporting.formatting import (
     ABSENT,
     UNDEFINED,
@@ -79,8 +79,9 @@ def _value(row: SummaryRow | None, best: Sequence[SummaryRow], *, with_interval:
     metric, mean = row["metric"], row["mean"]
     if mean is None:
         return TableCell(UNDEFINED, (None,))
-    interval = t_interval(row) if with_interval else None
-    brackets = f" [{', '.join(metric_number(metric, limit) for limit in interval)}]" if interval else ""
+    low, high = row["ci_low"], row["ci_high"]
+    shown = with_interval and low is not None and high is not None
+    brackets = f" [{metric_number(metric, low or 0.0)}, {metric_number(metric, high or 0.0)}]" if shown else ""
     partly = f" ({row['undefined']} of {row['seeds']} {UNDEFINED})" if row["undefined"] else ""
     return TableCell(f"{metric_number(metric, mean)}{brackets}{partly}", (mean,), row in best)
 
@@ -95,5 +96,5 @@ def _caption(rows: Sequence[SummaryRow], varies: dict[str, bool]) -> str:
     ]
     most = max(row["seeds"] for row in rows)
     of = "Values of one seed" if most == 1 else "Means over seeds" if varies["seeds"] else f"Means over {most} seeds"
-    brackets = " [95 % t interval]" if any(t_interval(row) for row in rows) else ""
+    brackets = " [95 % t interval]" if any(row["ci_low"] is not None for row in rows) else ""
     return ". ".join([*([", ".join(shared)] if shared else []), f"{of}{brackets}"]) + "."

@@ -77,7 +77,7 @@ def results_table(
     cells = tuple(_block_cells(block, names, reference, compared, intervals=intervals) for block in blocks)
     marked = any(cell.best for block in cells for row in block for cell in row)
     sentences = [title.rstrip("."), setting_words([entry.first for entry in entries])]
-    sentences += ["Brackets: 95 % bootstrap interval of the mean over seeds"] if intervals else []
+    sentences += ["Brackets: 95 % t interval of the mean over seeds"] if intervals else []
     sentences += _legend(entries, names[0], reference, marked=marked)
     sentences += _statistics_legend(list(compared.values()))
     columns = _columns(entries, names, reference, compared=bool(compared))
@@ -234,7 +234,7 @@ def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
         f"{alone:.3g} with {pairs_word(pairs)} ({corrected:.3g} after Holm)"
         for pairs, alone, corrected in reachable[:3]
     )
-    yield "CI: bootstrap over seeds"
+    yield "CI: t interval over seeds"
     missing = [f"{comparison['method']} {reason}" for comparison in compared for reason in comparison["missing"]]
     if missing:
         more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""

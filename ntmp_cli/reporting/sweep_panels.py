@@ -35,7 +35,7 @@ def sweep_image(
         named = [f"{p.run} " * bool(p.run) + _short(p.position) for p in points]
         judged = [p.of[metric] for p in points]
         return grid_figure(named, [(p.mean, p.low, p.high) for p in judged], xlabel=metric, title=title)
-    note = "Mean over seeds, 95 % bootstrap interval."
+    note = "Mean over seeds, 95 % t interval."
     if plan.left_out:
         note += " Left out: " + ", ".join(f"{left.position[plan.axis]:g}" for left in plan.left_out) + "."
     panels = _prior_panels(plan, points, windows, labels) if plan.kind == "prior" else []

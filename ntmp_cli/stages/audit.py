@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
+from scipy.special import expit
 
 from ntmp_cli.artifacts import (
     Artifact,
@@ -34,16 +34,15 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError
-from ntmp_cli.evaluation.count_audit import CountAudit, audit_counts
+from ntmp_cli.evaluation.audit_calibration import audit_folds
+from ntmp_cli.evaluation.count_audit import CountAudit
+from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run, scored_counts
 from ntmp_cli.evaluation.temperature import (
     FEWEST_TUPLES,
     Scores,
-    log_temperature_error,
     tuple_shift,
-    usable_temperature,
 )
 from ntmp_cli.learning.folds import fold_tuples
-from ntmp_cli.learning.groups import usable_rate
 from ntmp_cli.learning.repeats import repeated_between_halves
 from ntmp_cli.learning.tables.training import cross_fitted_tuples
 from ntmp_cli.plugins import plugin_settings
@@ -59,9 +58,6 @@ log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 # Noise that networks are trained with where nothing is known of it: a little costs little, none is memorised.
 COUNT_NOISE = 0.05
-# The line a·z + b and the noise rate depend on each other: so often, or until the rate settles.
-ROUNDS = 8
-SETTLED = 5e-4
 MOST_FLAGGED_SHOWN = 20
 # A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
 NOTABLE_GAP = 0.03
@@ -170,8 +166,10 @@ def _judge(
 ) -> _Judged:
     """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
     scores = read_scores(run)
-    stored = _stored(run, scores)
-    first = None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config)[0].noise
+    stored, spread = _stored(run, scores), run.summary.spread or 0.0
+    first = (
+        None if stored is None or len(stored.sizes) < FEWEST_TUPLES else _noise_of([stored], config, spread)[0].noise
+    )
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
     if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
@@ -182,7 +180,7 @@ def _judge(
         fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
     # What never saw any of the held-out tuples is the run itself.
     folds = fitted if heldout is None else [*fitted, heldout]
-    audited, calibrated, pools = _noise_of(folds, config)
+    audited, calibrated, pools = _noise_of(folds, config, spread)
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
     posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
@@ -211,6 +209,7 @@ def _judge(
         "count_noise": {
             "rate": audited.noise,
             "ci": list(audited.noise_ci),
+            "gain": audited.gain,
             "trained_with": trained,
             "true_shares": {str(n): share for n, share in audited.true_shares.items()},
         },
@@ -223,7 +222,7 @@ def _judge(
             "prior_of_mixture": moved.prior,
             "of": "held-out tuples" if unseen else "training tuples, each scored by a classifier that did not see it",
         },
-        "expected_accuracy": _expected_accuracy(run, scores, config.confidence, audited),
+        "expected": _expected(tuples, run, scores, config, audited.noise),
         "most_suspicious": _most_suspicious(rows),
         "warnings": _warnings(config, moved, run.summary.trained_prior, audited),
     }
@@ -284,19 +283,13 @@ def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
     return ScoredTuples(inside, scores["heldout_sizes"], scores["heldout_counts"], outside)
 
 
-def _noise_of(folds: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
-    """The audit over all folds, each recalibrated by its counts, at the noise rate that the audit estimates."""
-    sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
-    rate = usable_rate(float(counts.sum() / sizes.sum()))
-    noise = COUNT_NOISE
-    for _ in range(ROUNDS):
-        lines = [recalibrate(fold.scores, replace(fold, noise=noise).observed) for fold in folds]
-        z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
-        audited = audit_counts(np.concatenate(z), sizes, counts, rate, config.confidence)
-        settled = abs(audited.noise - noise) < SETTLED
-        noise = audited.noise
-        if settled:
-            break
+def _noise_of(
+    folds: list[ScoredTuples], config: AuditConfig, spread: float
+) -> tuple[CountAudit, list[Floats], list[Floats]]:
+    """The audit over all folds, and each fold's scores recalibrated at the noise rate that the audit estimates."""
+    audited = audit_folds(folds, spread, config.confidence)
+    lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
+    z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
     return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
 
 
@@ -340,37 +333,19 @@ def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
     return [{name: values[at].item() for name, values in rows.items()} for at in order if rows["flagged"][at]]
 
 
-def _expected_accuracy(
-    run: RunArtifact, scores: Scores, confidence: float, audited: CountAudit
-) -> dict[str, Any] | None:
-    """Mean max(p, 1−p) of held-out unlabeled instances: the accuracy at the prior, if probabilities are calibrated.
-
-    Its interval allows for the sampling of U, and by the delta method for the errors of the temperature and of the
-    noise rate that the temperature was fitted with.
-    """
-    unlabeled = scores.get("heldout_unlabeled")
-    if unlabeled is None or len(unlabeled) < 2:
-        return None
-    temperature = usable_temperature(run.summary, scores, audited.noise)
-    size, wide = np.abs(unlabeled.astype(np.float64)), float(ndtri((1 + confidence) / 2))
-
-    def at(change: float) -> Floats:
-        """How sure every instance is at a temperature e^change times as high."""
-        return np.asarray(expit(size / (temperature.value * np.exp(change))))
-
-    sure = at(0.0)
-    mean = float(sure.mean())
-    slope = float(at(SMALL_CHANGE).mean() - at(-SMALL_CHANGE).mean()) / (2 * SMALL_CHANGE)
-    by_noise = np.log([usable_temperature(run.summary, scores, rate).value for rate in audited.noise_ci])
-    by_counts = log_temperature_error(run.summary, scores, temperature, audited.noise)
-    error = np.hypot(by_counts, (by_noise[1] - by_noise[0]) / (2 * wide))
-    half = wide * np.hypot(sure.std(ddof=1) / np.sqrt(len(sure)), slope * error)
-    return {
-        "value": mean,
-        "ci": [max(0.5, mean - float(half)), min(1.0, mean + float(half))],
-        "instances": len(sure),
-        "calibration": temperature.fit,
-    }
+def _expected(
+    tuples: TuplesArtifact, run: RunArtifact, scores: Scores, config: AuditConfig, noise: float
+) -> dict[str, Any]:
+    """Metrics on as many new instances as the pool has, or the tuples where there is none."""
+    summary = tuples.summary
+    pool = summary.unlabeled.train + (summary.unlabeled.heldout or 0)
+    blocks = StoredTuples(tuples).blocks()
+    judged = len(scores.get("heldout_sizes", ()))
+    # A learner for tables has judged all tuples; a network those that were held out, which come last.
+    blocks = None if blocks is None else blocks[-judged:]
+    where = deployment(run.summary, None, pool or summary.instances.train, config.confidence)
+    scored = scored_counts(run.summary, scores, noise, blocks)
+    return as_json(expected_of_run(scored, -tuple_shift(run.summary), where))
 
 
 def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:

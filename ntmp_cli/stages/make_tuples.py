@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary, feature_rows
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.data.labelled import LabelledData, TableColumns, binary_labels, load_labelled, named_paths
-from ntmp_cli.data.pools import PoolSplit, choose_unlabeled, split_pool
+from ntmp_cli.data.pools import PoolRequest, PoolSplit, choose_unlabeled, split_pool
 from ntmp_cli.data.sampling import TupleSampler
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
@@ -32,7 +32,7 @@ GATHER = 1024
 
 @dataclass(frozen=True)
 class _Sample:
-    """Tuples and unlabeled instances of every split, and the prior of the unlabeled ones that are trained on."""
+    """Tuples and unlabeled instances of every split, and the prior of the pool that is trained on."""
 
     samplers: dict[str, TupleSampler]
     unlabeled: dict[str, NDArray[np.int64]]
@@ -83,7 +83,7 @@ def tuples_from_labelled(
     pools = split_pool(len(positive), config.tuple_share, config.heldout_share, stream(config.seed, "cut"))
     unlabeled = _choose_unlabeled(config, pools, positive)
     samplers = _tuple_samplers(config, specs, pools, positive)
-    sample = _Sample(samplers, unlabeled, prior=float(positive[unlabeled["train"]].mean()))
+    sample = _Sample(samplers, unlabeled, _prior(config, positive, unlabeled["train"]))
     warnings = _foresee(specs, sample)
     for text in warnings:
         log.warning(text)
@@ -112,14 +112,19 @@ def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
 def _choose_unlabeled(
     config: MakeTuplesConfig, pools: PoolSplit, positive: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.int64]]:
-    size = config.unlabeled_size
-    chosen = {
-        "train": choose_unlabeled(pools.unlabeled, positive, config.prior, size, stream(config.seed, "unlabeled"))
-    }
+    request = PoolRequest(config.prior, config.unlabeled_size, config.pool == "iid")
+    chosen = {"train": choose_unlabeled(pools.unlabeled, positive, request, stream(config.seed, "unlabeled"))}
     if len(pools.unlabeled_heldout):
         rng = stream(config.seed, "unlabeled-heldout")
-        chosen["heldout"] = choose_unlabeled(pools.unlabeled_heldout, positive, config.prior, None, rng)
+        chosen["heldout"] = choose_unlabeled(pools.unlabeled_heldout, positive, replace(request, size=None), rng)
     return chosen
+
+
+def _prior(config: MakeTuplesConfig, positive: NDArray[np.bool_], unlabeled: NDArray[np.int64]) -> float:
+    """Of an exact pool its share of positives; of an i.i.d. pool the probability that its labels were sampled with."""
+    if config.pool == "exact":
+        return float(positive[unlabeled].mean())
+    return float(positive.mean()) if config.prior is None else config.prior
 
 
 def _tuple_samplers(

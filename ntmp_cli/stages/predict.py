@@ -30,7 +30,7 @@ from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
 from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes, whole_numbers
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import DataError
-from ntmp_cli.evaluation.temperature import usable_temperature
+from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,8 @@ def predict_rows(
     options: PredictOptions = DEFAULT_OPTIONS,
 ) -> dict[str, Any]:
     """Score the rows of `source` and write them to `out`, or to the options' stream."""
+    from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run
+
     run = open_run(run_path)
     if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
@@ -84,6 +86,7 @@ def predict_rows(
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     log.info("probabilities are %s: T = %.3g", how, fit.value)
+    expected = expected_of_run(scorer.scored, scorer.threshold, deployment(run.summary, config.prior, total))
     return {
         "kind": "prediction",
         "out": str(out),
@@ -94,6 +97,8 @@ def predict_rows(
         "temperature": fit.value,
         "calibration": fit.fit,
         "with_counts": config.with_counts,
+        "threshold": {"rule": config.threshold, "probability": scorer.label_above},
+        "expected": as_json(expected),
     }
 
 
@@ -112,6 +117,8 @@ class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
+        from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule, scored_counts
+
         self._mapping = mapping
         self._score = load_score(run, device)
         self.unseen: Counter[str] = Counter()
@@ -120,7 +127,18 @@ class _Scoring:
         trained_at = run.summary.trained_prior
         self.prior = config.prior or trained_at
         self._shift = float(logit(self.prior) - logit(trained_at))
-        self.temperature = usable_temperature(run.summary, read_scores(run))
+        scores = read_scores(run)
+        self.temperature = usable_temperature(run.summary, scores)
+        self.scored = scored_counts(run.summary, scores)
+        at_tuples = tuple_shift(run.summary)
+        rule = parsed_rule(config.threshold)
+        # Log-odds at the prior are score / T + shift, scores at the tuples' rate score − at_tuples.
+        if rule is None:
+            self.label_above = 0.5
+            self.threshold = -self._shift * self.temperature.value - at_tuples
+        else:
+            self.threshold = chosen_threshold(rule, self.scored, self.prior)
+            self.label_above = float(expit((self.threshold + at_tuples) / self.temperature.value + self._shift))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """As the classifier gives them: log-odds at the prior of the run, but for the temperature."""
@@ -153,7 +171,7 @@ def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
         scores = scoring.scores(rows)
         probabilities = scoring.probabilities(scores)
         names = _names(source, rows, start)
-        yield _table(names, scores, probabilities, (probabilities >= 0.5).astype(np.int8))
+        yield _table(names, scores, probabilities, (probabilities >= scoring.label_above).astype(np.int8))
         start += len(rows.cells)
     problems.raise_if_any()
 
@@ -196,7 +214,7 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
         probabilities = scoring.probabilities(block)
         best = np.where(np.isnan(given_count), probabilities, given_count)
         more = {"posterior": pa.array(given_count, from_pandas=True)}
-        yield _table(columns, block, probabilities, (best >= 0.5).astype(np.int8), more)
+        yield _table(columns, block, probabilities, (best >= scoring.label_above).astype(np.int8), more)
         start += len(block)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
-from ntmp_cli.randomness import stream
 from ntmp_cli.sweeps.plans import SweepCell, SweepPlan
 from ntmp_cli.sweeps.windows import Point, Window, point, robustness_window, wide_points
 
@@ -49,11 +48,7 @@ def points_of(plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]])
         first = cells[0]
         x = float(first.position[plan.axis]) if plan.axis else 0.0
         seeds = [values[cell.name] for cell in cells if cell.name in values]
-        # The same resamples for every point: what differs between points is their values.
-        of = {
-            name: point(x, [seed[name] for seed in seeds], plan.config.resamples, stream(0, "sweep-bootstrap"))
-            for name in metrics.names()
-        }
+        of = {name: point(x, name, [seed[name] for seed in seeds]) for name in metrics.names()}
         yield PointOfRun(first.run, first.position, len(cells), of)
 
 

@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ntmp_cli.evaluation.resampling import LEVEL, percentile_interval
+from ntmp_cli.evaluation.intervals import metric_interval
 
 
 @dataclass(frozen=True)
@@ -48,20 +46,10 @@ class Window:
         return abs(self.changed[0]) if self.changed else None
 
 
-def bootstrap_interval(
-    values: Sequence[float], resamples: int, rng: np.random.Generator
-) -> tuple[float, float] | tuple[None, None]:
-    """95 % percentile interval of the mean over seeds; none for fewer than two values."""
-    if len(values) < 2:
-        return None, None
-    low, high = percentile_interval(np.array([values], dtype=np.float64), level=LEVEL, n_resamples=resamples, rng=rng)
-    return float(low[0]), float(high[0])
-
-
-def point(x: float, values: Sequence[float | None], resamples: int, rng: np.random.Generator) -> Point:
-    """Mean, sample standard deviation and interval of the seeds that have a value."""
+def point(x: float, metric: str, values: Sequence[float | None]) -> Point:
+    """Mean, sample standard deviation and t interval of the seeds that have a value."""
     known = [value for value in values if value is not None and not math.isnan(value)]
-    low, high = bootstrap_interval(known, resamples, rng)
+    low, high = metric_interval(metric, known)
     return Point(
         x,
         len(known),

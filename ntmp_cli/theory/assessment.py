@@ -21,6 +21,8 @@ from ntmp_cli.theory.strata import Design, Groups, Stratum
 DesignFacts = Mapping[str, Any]
 # A bias below this is one of floating point.
 ROUNDING = 1e-12
+# An i.i.d. pool inflates the variance by an amount that depends on the classifier: shown for one that errs so often.
+ERROR_RATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def _identifiable(design: Design) -> DesignFacts:
 
 def _conditioning(design: Design) -> DesignFacts:
     groups, pooled = design.stratified(), design.pooled()
+    separation = variance.separation_at(ERROR_RATE)
     return {
         "effective_gap": groups.spread,
         "gap": groups.gap,
@@ -90,6 +93,11 @@ def _conditioning(design: Design) -> DesignFacts:
         "inflation_over_unit_gap": variance.inflation_over_unit_gap(groups),
         "inflation_over_labels": variance.inflation_over_labels(design, groups),
         "inflation_over_labels_pooled": variance.inflation_over_labels(design, pooled),
+        "inflation_iid_pool": {
+            "error_rate": ERROR_RATE,
+            "stratified": variance.inflation_over_labels(design, groups, separation),
+            "pooled": variance.inflation_over_labels(design, pooled, separation),
+        },
     }
 
 

@@ -19,39 +19,57 @@ class Change(NamedTuple):
 
 
 def changes(facts: DesignFacts) -> list[Change]:
-    """Empty where nothing needs to change."""
-    return [*_identifiability(facts), *_margin(facts), *_counts(facts), *_prior(facts), *_sizes(facts)]
+    """Empty where nothing needs to change: first what concerns `count`, the default, then what concerns `ure` alone."""
+    of_counts = [*_signal(facts), *_mirror(facts), *_noise(facts), *_side(facts)]
+    of_risk = [*_margin(facts), *_strata(facts), *_prior(facts), *_sizes(facts)]
+    learns = facts["identifiable"]["unbiased_risk"] and facts["identifiable"]["count_likelihood"]
+    if of_risk and not of_counts and learns:
+        of_counts = [Change(False, f"`count`, the default, needs no change. {of_risk[0].text}")]
+        of_risk = of_risk[1:]
+    return [*of_counts, *of_risk]
 
 
-def _identifiability(facts: DesignFacts) -> Iterator[Change]:
+def _signal(facts: DesignFacts) -> Iterator[Change]:
     known, prior = facts["identifiable"], facts["prior"]
-    if not known["unbiased_risk"]:
-        if known["count_likelihood"]:
-            consequence = (
-                "`--method count` still learns: the members of a tuple belong together, which the risk does not use"
+    risk = f"no unbiased risk exists (`--method ure`), because every tuple has the rate of U, π = {prior:.4g}"
+    if known["unbiased_risk"]:
+        if known["count_signal"] == "none":
+            yield Change(
+                False,
+                "`count`, the default, learns nothing from these tuples: they are of one class only, and of one rate, "
+                "which a constant explains. Train with `--method ure`.",
             )
-        elif known["classes_named_by"] == "none":
-            consequence = (
-                "nor does the likelihood of the counts identify the orientation: every tuple is half positive, as is U"
-            )
-        else:
-            consequence = "nor does the likelihood of the counts say anything about single instances"
-        yield Change(
-            not known["count_likelihood"],
-            f"No unbiased risk exists: every tuple has the rate of U, π = {prior:.4g}; {consequence}. "
-            f"{_ways_out(facts)}",
-        )
-    elif known["count_signal"] == "none":
+    elif known["count_likelihood"]:
         yield Change(
             False,
-            "Train with `--method ure`: tuples of one class only, and of one rate, are explained by a constant, so the "
-            "likelihood of the counts says nothing about single instances.",
+            "`count`, the default, learns from these tuples: their members belong together. But "
+            f"{risk}. {_ways_out(facts)}",
         )
-    if known["mirror_symmetric"]:
+    else:
+        why = (
+            "cannot identify the orientation: every tuple is half positive, as is U"
+            if known["classes_named_by"] == "none"
+            else "learns nothing about single instances"
+        )
+        yield Change(True, f"`count`, the default, {why}; and {risk}. {_ways_out(facts)}")
+
+
+def _mirror(facts: DesignFacts) -> Iterator[Change]:
+    if facts["identifiable"]["mirror_symmetric"]:
         yield Change(
             False,
             "Know the prior from elsewhere: with n = 2m in every tuple, exchanging the classes and π ↔ 1 − π leaves "
             "all data as they are. Only U's prior says which class is positive.",
+        )
+
+
+def _noise(facts: DesignFacts) -> Iterator[Change]:
+    noise: Any = facts["count_noise"]
+    if noise is not None:
+        yield Change(
+            False,
+            f"Train with `--count-noise {noise['noise']:g}`: `count`, the default, then sums over the true counts that "
+            "may be behind a recorded one.",
         )
 
 
@@ -60,14 +78,14 @@ def _margin(facts: DesignFacts) -> Iterator[Change]:
     if facts["identifiable"]["unbiased_risk"] and not margin["kept"]:
         yield Change(
             False,
-            f"Widen the gap: {gap:.3g} is below the margin ε₀ = {margin['margin']:g}, and the variance of the risk "
-            f"grows as its inverse square. {_ways_out(facts)}",
+            f"For `--method ure`, widen the gap: {gap:.3g} is below the margin ε₀ = {margin['margin']:g}, and the "
+            f"variance of the risk grows as its inverse square. {_ways_out(facts)}",
         )
     if margin["kept"] and not margin["kept_pooled"]:
         yield Change(
             False,
-            f"Keep `--mixing stratified`: the mean rate ᾱ = {facts['mean_rate']:.4g} lies within ε₀ of π = "
-            f"{facts['prior']:.4g}, so that pooled training would have to take its batches from one side "
+            f"For `--method ure`, keep `--mixing stratified`: the mean rate ᾱ = {facts['mean_rate']:.4g} lies within "
+            f"ε₀ of π = {facts['prior']:.4g}, so that pooled training would have to take its batches from one side "
             "(`--margin-policy resample`).",
         )
 
@@ -86,34 +104,40 @@ def _ways_out(facts: DesignFacts) -> str:
     return f"To keep ε₀ = {margin['margin']:g}: {text}." if text else ""
 
 
-def _counts(facts: DesignFacts) -> Iterator[Change]:
+def _strata(facts: DesignFacts) -> Iterator[Change]:
     noise: Any = facts["count_noise"]
     if noise is None:
         return
     stratified, pooled = noise["largest_bias_stratified"]["value"], noise["largest_bias_pooled"]["value"]
     if stratified is not None and stratified > SMALL_BIAS:
         text = (
-            f"Do not let noisy counts make strata: with one count in {1 / noise['noise']:.3g} off by one, stratified "
-            f"weights bias the risk by up to {stratified:.3g} B, because tuples are filed under wrong rates. "
+            f"For `--method ure`, do not let noisy counts make strata: with one count in {1 / noise['noise']:.3g} off "
+            f"by one, stratified weights bias the risk by up to {stratified:.3g} B, because tuples are filed under "
+            "wrong rates."
         )
-        better = "Train with `--method count --count-noise`"
         if pooled is not None and pooled < stratified and facts["margin"]["kept_pooled"]:
-            better += f", or with `--mixing pooled`, whose mean rate averages the errors out (up to {pooled:.3g} B)"
-        yield Change(False, f"{text}{better}.")
+            text += f" With `--mixing pooled` the mean rate averages the errors out (up to {pooled:.3g} B)."
+        yield Change(False, text)
 
 
-def _prior(facts: DesignFacts) -> Iterator[Change]:
-    error, tolerated = facts["prior_error"], facts["margin"]["tolerated_prior_error"]
+def _side(facts: DesignFacts) -> Iterator[Change]:
+    error = facts["prior_error"]
     one_rate = facts["identifiable"]["unbiased_risk"] and len({s["rate"] for s in facts["strata"]}) == 1
     if one_rate and error["reaches_rate"]:
         yield Change(
             False,
             f"Know the prior better: an error of {error['error']:g} reaches α = {facts['mean_rate']:.4g}, beyond which "
-            "the risk prefers the classes exchanged.",
+            "the classes are exchanged: which side of α the prior lies on is what orients them.",
         )
-    elif tolerated is not None and tolerated < error["error"]:
+
+
+def _prior(facts: DesignFacts) -> Iterator[Change]:
+    error, tolerated = facts["prior_error"], facts["margin"]["tolerated_prior_error"]
+    if tolerated is not None and tolerated < error["error"] and not error["reaches_rate"]:
         yield Change(
-            False, f"Know the prior to within {tolerated:.2g}: a larger error may put the gap below the margin ε₀."
+            False,
+            f"For `--method ure`, know the prior to within {tolerated:.2g}: a larger error may put the gap below the "
+            "margin ε₀.",
         )
 
 
@@ -123,7 +147,8 @@ def _sizes(facts: DesignFacts) -> Iterator[Change]:
     if needed is not None and deviation > plan["target"]:
         yield Change(
             False,
-            f"Collect more: the risk of one classifier is known to ±{deviation:.2g} B with {plan['confidence']:.0%} "
-            f"confidence; ±{plan['target']:g} B needs {needed['tuples']:,} tuples and {needed['unlabeled']:,} "
-            f"unlabeled instances ({needed['tuples'] / facts['tuples']:.3g} times as many of both).",
+            f"For `--method ure`, collect more: the risk of one classifier is known to ±{deviation:.2g} B with "
+            f"{plan['confidence']:.0%} confidence; ±{plan['target']:g} B needs {needed['tuples']:,} tuples and "
+            f"{needed['unlabeled']:,} unlabeled instances ({needed['tuples'] / facts['tuples']:.3g} times as many of "
+            "both).",
         )

@@ -19,21 +19,34 @@ def risk_weights(groups: Groups) -> tuple[Floats, Floats]:
     return groups.prior * plus, (1 - groups.prior) * minus
 
 
-def risk_variance(groups: Groups) -> float | None:
+def risk_variance(groups: Groups, separation: float = 0.0) -> float | None:
     """Var R̂(g) / σ² with σ² the variance of the loss within a class: Σ_g (π w⁺_g − (1−π) w⁻_g)² / N_g.
 
     Exact for losses with ℓ(g,+1) + ℓ(g,−1) constant (sigmoid, ramp), if its variance is the same in both classes. With
     one stratum: [4π²(1−π)²/N_T + (π(1−α) + (1−π)α)²/N_U] / (π−α)².
+
+    That is for a pool U of exactly π N_U positives. Of an i.i.d. pool the number of positives is binomial, so that the
+    variance of one of its losses is σ² + π(1−π)(μ₊ − μ₋)², with μ± the mean of ℓ(g,+1) in each class; its term of the
+    sum grows by the factor 1 + π(1−π) s², where `separation` s = |μ₊ − μ₋|/σ. Counts fix the positives of tuples.
     """
     if not groups.identifiable:
         return None
     plus, minus = risk_weights(groups)
-    return float(((plus - minus) ** 2 / groups.sizes).sum())
+    terms = (plus - minus) ** 2 / groups.sizes
+    return float(terms.sum() + terms[-1] * groups.prior * (1 - groups.prior) * separation**2)
 
 
-def inflation_over_labels(design: Design, groups: Groups) -> float | None:
-    """How many times the variance of the risk that a label for each of the same instances would give (σ²/S₀)."""
-    variance = risk_variance(groups)
+def separation_at(error_rate: float) -> float:
+    """|μ₊ − μ₋|/σ of a 0-1 loss whose error rate is the same in both classes: (1 − 2e)/√(e(1−e))."""
+    return abs(1 - 2 * error_rate) / sqrt(error_rate * (1 - error_rate))
+
+
+def inflation_over_labels(design: Design, groups: Groups, separation: float = 0.0) -> float | None:
+    """How many times the variance of the risk that a label for each of the same instances would give (σ²/S₀).
+
+    With a `separation` for an i.i.d. pool, see `risk_variance`.
+    """
+    variance = risk_variance(groups, separation)
     return None if variance is None else variance * (design.instances + design.unlabeled)
 
 
@@ -46,7 +59,8 @@ def deviation(groups: Groups, confidence: float) -> float | None:
     """|R̂(g) − R(g)| ≤ this · B for one fixed classifier with this probability (Hoeffding).
 
     An instance of group g contributes at most B (|π w⁺_g| + |(1−π) w⁻_g|) / N_g. Given their labels the members of a
-    tuple are independent, and their mean given the labels is the expectation, because the count is fixed.
+    tuple are independent, and their mean given the labels is the expectation, because the count is fixed. Instances of
+    an i.i.d. pool are independent without their labels: the bound holds for pools of both kinds.
     """
     if not groups.identifiable:
         return None

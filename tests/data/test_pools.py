@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ntmp_cli.data.pools import choose_unlabeled, split_pool
+from ntmp_cli.data.pools import PoolRequest, choose_unlabeled, split_pool
 from ntmp_cli.errors import UsageError
 
 
@@ -59,7 +59,7 @@ def test_the_pool_has_the_requested_prior_and_no_repetition_or_the_request_is_re
 ) -> None:
     candidates, positive = labelled_candidates(positives, negatives)
     try:
-        chosen = choose_unlabeled(candidates, positive, prior, size, np.random.default_rng(seed))
+        chosen = choose_unlabeled(candidates, positive, PoolRequest(prior, size), np.random.default_rng(seed))
     except UsageError:
         if size is not None:
             feasible = [k for k in range(1, size) if k <= positives and size - k <= negatives]
@@ -78,7 +78,7 @@ def test_without_a_size_the_pool_is_the_largest_with_that_prior(positives: int, 
     # The largest N with πN ≤ positives and (1−π)N ≤ negatives, in whole numbers.
     largest = min(100 * positives // percent, 100 * negatives // (100 - percent))
     assume(1 <= round(percent * largest / 100) < largest)
-    chosen = choose_unlabeled(candidates, positive, percent / 100, None, np.random.default_rng(0))
+    chosen = choose_unlabeled(candidates, positive, PoolRequest(percent / 100, None), np.random.default_rng(0))
     assert len(chosen) == largest
 
 
@@ -128,7 +128,7 @@ def test_an_unreachable_prior_is_refused_with_the_numbers(
 ) -> None:
     candidates, positive = labelled_candidates(positives, negatives)
     with pytest.raises(UsageError) as error:
-        choose_unlabeled(candidates, positive, prior, size, np.random.default_rng(0))
+        choose_unlabeled(candidates, positive, PoolRequest(prior, size), np.random.default_rng(0))
     assert error.value.message == message
     assert error.value.hint == (
         f"At this prior the pool can hold at most {most}; lower --unlabeled-size, move --prior "
@@ -138,7 +138,7 @@ def test_an_unreachable_prior_is_refused_with_the_numbers(
 
 def test_without_a_prior_the_pool_holds_all_candidates() -> None:
     candidates, positive = labelled_candidates(20, 50)
-    chosen = choose_unlabeled(candidates, positive, None, None, np.random.default_rng(0))
+    chosen = choose_unlabeled(candidates, positive, PoolRequest(None, None), np.random.default_rng(0))
     assert sorted(chosen.tolist()) == sorted(candidates.tolist())
 
 
@@ -146,7 +146,7 @@ def test_without_a_prior_a_size_takes_a_random_sample_of_the_candidates() -> Non
     candidates, positive = labelled_candidates(20, 60)
     shares, used = [], np.zeros(len(positive), dtype=int)
     for seed in range(800):
-        chosen = choose_unlabeled(candidates, positive, None, 10, np.random.default_rng(seed))
+        chosen = choose_unlabeled(candidates, positive, PoolRequest(None, 10), np.random.default_rng(seed))
         assert len(set(chosen.tolist())) == 10
         used[chosen] += 1
         shares.append(positive[chosen].mean())
@@ -157,7 +157,7 @@ def test_without_a_prior_a_size_takes_a_random_sample_of_the_candidates() -> Non
 def test_a_pool_larger_than_its_candidates_is_refused() -> None:
     candidates, positive = labelled_candidates(3, 4)
     with pytest.raises(UsageError) as error:
-        choose_unlabeled(candidates, positive, None, 8, np.random.default_rng(0))
+        choose_unlabeled(candidates, positive, PoolRequest(None, 8), np.random.default_rng(0))
     assert error.value.message == "an unlabeled pool of 8 was requested, but only 7 instances are available for it"
 
 
@@ -165,13 +165,44 @@ def test_a_pool_larger_than_its_candidates_is_refused() -> None:
 def test_no_candidates_are_refused(prior: float | None) -> None:
     candidates, positive = labelled_candidates(0, 0)
     with pytest.raises(UsageError, match=r"^no instances are left for the unlabeled pool$"):
-        choose_unlabeled(candidates, positive, prior, None, np.random.default_rng(0))
+        choose_unlabeled(candidates, positive, PoolRequest(prior, None), np.random.default_rng(0))
 
 
 def test_the_order_of_the_pool_does_not_tell_the_classes_apart() -> None:
     candidates, positive = labelled_candidates(40, 40)
     first = [
-        bool(positive[choose_unlabeled(candidates, positive, 0.5, None, np.random.default_rng(seed))[0]])
+        bool(positive[choose_unlabeled(candidates, positive, PoolRequest(0.5, None), np.random.default_rng(seed))[0]])
         for seed in range(400)
     ]
     assert stats.binomtest(sum(first), 400, 0.5).pvalue > 1e-3
+
+
+# Pools whose labels are sampled at random -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prior", "size"), [(0.3, 60), (0.05, None), (0.8, None)])
+def test_the_positives_of_an_iid_pool_are_binomial(prior: float, size: int | None) -> None:
+    candidates, positive = labelled_candidates(200, 300)
+    request = PoolRequest(prior, size, is_iid=True)
+    pools = [choose_unlabeled(candidates, positive, request, np.random.default_rng(seed)) for seed in range(400)]
+    (total,) = {len(pool) for pool in pools}
+    assert size in (None, total)
+    assert all(len(set(pool.tolist())) == total for pool in pools)
+    counts = np.array([int(positive[pool].sum()) for pool in pools])
+    assert stats.binomtest(int(counts.sum()), total * len(pools), prior).pvalue > 1e-3
+    assert counts.var(ddof=1) == pytest.approx(total * prior * (1 - prior), rel=0.35)
+    exact = choose_unlabeled(candidates, positive, PoolRequest(prior, total), np.random.default_rng(0))
+    assert int(positive[exact].sum()) == round(prior * total)
+
+
+def test_the_default_size_of_an_iid_pool_leaves_room_for_its_scatter() -> None:
+    candidates, positive = labelled_candidates(100, 100)
+    pool = choose_unlabeled(candidates, positive, PoolRequest(0.5, None, is_iid=True), np.random.default_rng(0))
+    # 70 + 5 √35 = 99.6 of the 100 positives; one instance more would be 100.2.
+    assert len(pool) == 140
+
+
+def test_an_iid_pool_that_its_labels_do_not_fill_is_refused() -> None:
+    candidates, positive = labelled_candidates(10, 100)
+    with pytest.raises(UsageError, match=r"prior 0.5 cannot be reached: 60 unlabeled instances need \d+ positives"):
+        choose_unlabeled(candidates, positive, PoolRequest(0.5, 60, is_iid=True), np.random.default_rng(0))

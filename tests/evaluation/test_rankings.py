@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paired_runs import OURS, rows, study
+from paired_runs import OURS, THEIRS, rows, study
 from scipy import stats
 
 from ntmp_cli.evaluation.rankings import friedman_p, rankings
@@ -32,3 +32,22 @@ def test_friedman_agrees_with_scipy_with_ties() -> None:
     assert friedman_p(ranks) == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
     assert friedman_p(np.full((5, 3), 2.0)) is None
     assert friedman_p(ranks[:1]) is None
+
+
+def test_an_undefined_friedman_test_says_why() -> None:
+    one_cell = rankings(summarise(rows("count", OURS) + rows("uu", THEIRS)))
+    assert [ranking["friedman_p"] for ranking in one_cell] == [None, None]
+    assert {ranking["friedman_undefined"] for ranking in one_cell} == {
+        "all methods are in one cell only, and the test compares ranks over cells"
+    }
+    tied = [row for prior in (0.2, 0.8) for method in ("count", "uu") for row in rows(method, OURS, prior=prior)]
+    assert {ranking["friedman_undefined"] for ranking in rankings(summarise(tied))} == {"the methods tie in every cell"}
+
+
+def test_two_methods_have_a_friedman_test() -> None:
+    """scipy refuses two; of two methods the statistic is (wins − losses)²/cells: 9 to 0 in nine cells is 9."""
+    priors = [0.1 * k for k in range(1, 10)]
+    runs = [row for p in priors for name, v in (("count", 0.9), ("uu", 0.8)) for row in rows(name, [v] * 2, prior=p)]
+    ranked = rankings(summarise(runs))
+    assert [ranking["friedman_p"] for ranking in ranked] == [pytest.approx(stats.chi2.sf(9, 1))] * 2
+    assert {ranking["friedman_undefined"] for ranking in ranked} == {None}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.significance import (
     EXACT_UP_TO,
     cliffs_delta,
@@ -137,39 +138,61 @@ def test_cliffs_delta_is_twice_the_auroc_less_one(pairs: list[tuple[int, int]]) 
     auroc = roc_auc_score([1] * len(values) + [0] * len(reference), np.concatenate([values, reference]))
     assert cliff.delta == pytest.approx(2 * auroc - 1, abs=1e-12)
     assert cliff.within == pytest.approx(np.mean([np.sign(a - b) for a, b in pairs]))
-    assert -1 <= cliff.low <= cliff.high <= 1
+    low, high = cliff.interval
+    assert low is not None
+    assert high is not None
+    assert -1 <= low <= cliff.delta <= high <= 1
     back = cliffs_delta(reference, values)
     assert back.delta == pytest.approx(-cliff.delta)
 
 
-@pytest.mark.parametrize("size", [5, 15])
-def test_cliffs_interval_is_the_bootstrap_over_pairs(size: int) -> None:
-    rng = np.random.default_rng(size)
-    values = rng.normal(0.4, 1.0, size)
-    reference = values + rng.normal(-0.3, 1.5, size)
-    index = rng.integers(0, size, (20_000, size))
-    deltas = np.sign(values[index][:, :, None] - reference[index][:, None, :]).mean(axis=(1, 2))
+@pytest.mark.parametrize("differences", [[math.nan], [math.nan, 0.1, 0.2, -0.3], [math.nan] * (EXACT_UP_TO + 1)])
+def test_differences_that_are_not_a_number_are_refused(differences: list[float]) -> None:
+    with pytest.raises(DataError, match=f"{np.isnan(differences).sum()} of {len(differences)} paired differences"):
+        wilcoxon(np.array(differences))
+
+
+@pytest.mark.parametrize("size", [3, 5, 10])
+@pytest.mark.parametrize(("shift", "correlation"), [(0.5, 0.0), (1.0, 0.8)])
+def test_cliffs_interval_covers_at_few_pairs(size: int, shift: float, correlation: float) -> None:
+    """Where the bootstrap over pairs covers 47 to 93 %: of normal pairs δ is 2Φ(shift/√2) − 1."""
+    rng = np.random.default_rng(0)
+    expected, covered = 2 * stats.norm.cdf(shift / math.sqrt(2)) - 1, 0
+    for _ in range(300):
+        common, own, theirs = rng.normal(size=(3, size))
+        values, reference = (math.sqrt(correlation) * common + math.sqrt(1 - correlation) * x for x in (own, theirs))
+        low, high = cliffs_delta(values + shift, reference).interval
+        assert low is not None
+        assert high is not None
+        covered += low <= expected <= high
+    assert covered >= 0.93 * 300
+
+
+def test_cliffs_interval_is_that_of_the_formula_by_hand() -> None:
+    values, reference = np.array([1.0, 3.0, 2.5]), np.array([0.5, 2.0, 2.7])
+    # Wins +1, losses −1: rows (+,−,−), (+,+,+), (+,+,−); δ = 3/9; without one pair 2/4, 0, 2/4.
+    variance = 2 / 3 * (2 * (1 / 2 - 1 / 3) ** 2 + (0 - 1 / 3) ** 2)
+    delta, t = 1 / 3, stats.t.ppf(0.975, 2)
+    half = t * math.sqrt(variance) * math.sqrt((1 - delta**2) ** 2 + t**2 * variance)
+    expected = [(delta - delta**3 + side * half) / (1 - delta**2 + t**2 * variance) for side in (-1, 1)]
     cliff = cliffs_delta(values, reference)
-    for limit, tail in ((cliff.low, 0.025), (cliff.high, 0.975)):
-        assert (
-            np.quantile(deltas, max(tail - 0.01, 0)) - 1e-9 <= limit <= np.quantile(deltas, min(tail + 0.01, 1)) + 1e-9
-        )
+    assert cliff.delta == pytest.approx(delta)
+    assert cliff.interval == pytest.approx(expected)
 
 
 def test_complete_separation_is_no_certainty() -> None:
     cliff = cliffs_delta(np.arange(5.0) + 10, np.arange(5.0))
-    z = stats.norm.ppf(0.975)
-    assert (cliff.delta, cliff.high) == (1, 1)
-    assert cliff.low == pytest.approx((5 - z**2) / (5 + z**2))
+    t = stats.t.ppf(0.975, 4)
+    assert cliff.delta == 1
+    assert cliff.interval == pytest.approx(((5 - t**2) / (5 + t**2), 1))
     mirrored = cliffs_delta(np.arange(5.0), np.arange(5.0) + 10)
-    assert (mirrored.low, mirrored.high) == pytest.approx((-1, -cliff.low))
+    assert mirrored.interval == pytest.approx((-1, (t**2 - 5) / (5 + t**2)))
 
 
 def test_one_pair_has_no_interval() -> None:
     cliff = cliffs_delta(np.array([1.0]), np.array([0.5]))
     assert (cliff.delta, cliff.within) == (1, 1)
-    assert math.isnan(cliff.low)
-    assert math.isnan(cliff.high)
+    assert cliff.interval == (None, None)
 
 
 def test_words_of_the_effect() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.errors import UsageError
-from ntmp_cli.evaluation.summary import Row, summarise, t_interval
+from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.evaluation.summary import Row, summarise
 
 
 def row(**changes: Any) -> Row:
@@ -124,42 +124,11 @@ def test_no_rows_give_no_groups() -> None:
     assert summarise([]) == []
 
 
-# The interval of the first screen --------------------------------------------------------------------
-
-
-def interval(*values: float | None, metric: str = "accuracy") -> tuple[float, float] | None:
-    (summary,) = summarise([row(seed=seed, value=value, metric=metric) for seed, value in enumerate(values)])
-    return t_interval(summary)
-
-
-def test_the_interval_is_students() -> None:
-    """mean ± t s/√S with the textbook's t: 4.303 for two degrees of freedom, 12.706 for one."""
-    assert interval(0.4, 0.5, 0.6) == pytest.approx((0.5 - 4.30265 * 0.1 / 3**0.5, 0.5 + 4.30265 * 0.1 / 3**0.5))
-    assert interval(0.49, 0.51, None) == pytest.approx((0.5 - 12.7062 * 0.01, 0.5 + 12.7062 * 0.01), rel=1e-5)
-
-
-def test_one_value_has_no_interval_and_equal_values_have_no_width() -> None:
-    assert interval(0.5) is None
-    assert interval(0.5, None) is None
-    assert interval(0.5, 0.5) == (0.5, 0.5)
-
-
-def test_limits_stay_within_the_range_of_the_metric() -> None:
-    assert interval(0.9, 1.0) == (pytest.approx(0.95 - 12.7062 * 0.05, rel=1e-5), 1.0)
-    low, high = interval(0.1, 0.9, metric="nll") or (1.0, 0.0)
-    assert (low, high > 1) == (0.0, True)
-
-
-def test_the_interval_covers_what_it_says_where_the_bootstrap_does_not() -> None:
-    """Of 4,000 studies with three seeds; the standard error of a share of 95 % is 0.35 %, of 75 % it is 0.7 %."""
-    values = np.random.default_rng(0).normal(0.5, 0.01, (4000, 3))
-    rows = [
-        row(dataset=f"{study}", seed=seed, value=float(value))
-        for study, values_of_study in enumerate(values)
-        for seed, value in enumerate(values_of_study)
-    ]
-    groups = summarise(rows)
-    limits = [t_interval(group) or (1.0, 0.0) for group in groups]
-    assert np.mean([low <= 0.5 <= high for low, high in limits]) == pytest.approx(0.95, abs=0.015)
-    bootstrap = [(group["ci_low"] or 1.0, group["ci_high"] or 0.0) for group in groups]
-    assert np.mean([low <= 0.5 <= high for low, high in bootstrap]) == pytest.approx(0.75, abs=0.03)
+@pytest.mark.parametrize("values", [(0.5, math.inf), (math.inf, math.inf)])
+def test_an_infinite_value_is_refused_with_its_run_and_metric(values: tuple[float, float]) -> None:
+    """`statistics` fails on it, and its difference to another infinite one is not a number."""
+    with pytest.raises(DataError) as caught:
+        summarise([row(seed=seed, value=value, metric="nll", run=f"runs/{seed}") for seed, value in enumerate(values)])
+    first = next(seed for seed, value in enumerate(values) if math.isinf(value))
+    assert str(caught.value).startswith(f"runs/{first}: nll is infinite")
+    assert "--metric" in (caught.value.hint or "")

@@ -74,7 +74,7 @@ def test_flagged_tuples_are_wrong_and_the_noise_rate_is_right(noisy):
     assert flagged.sum() > 10
     low, high = after["count_noise"]["ci"]
     assert low < wrong.mean() < high
-    assert 0.5 < after["expected_accuracy"]["ci"][0] < after["expected_accuracy"]["ci"][1] <= 1
+    assert 0.5 < after["expected"]["accuracy"]["ci"][0] < after["expected"]["accuracy"]["ci"][1] <= 1
 
 
 def test_the_same_seed_gives_the_same_bytes_and_a_rerun_is_skipped(noisy, tmp_path, ntmp_done):

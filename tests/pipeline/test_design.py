@@ -24,7 +24,10 @@ def test_a_mixture_around_the_prior_is_identifiable_only_by_strata(ntmp_done):
     # gap² = V/f: rates 1/6 from their mean, a third of the instances unlabeled.
     assert facts["conditioning"]["gap"] == pytest.approx((1 / 36 / (1 / 3)) ** 0.5)
     assert facts["conditioning"]["condition_number_pooled"] is None
-    assert facts["changes"][0]["text"].startswith("Keep `--mixing stratified`: the mean rate ᾱ = 0.5 lies within ε₀")
+    first = facts["changes"][0]["text"]
+    assert first.startswith(
+        "`count`, the default, needs no change. For `--method ure`, keep `--mixing stratified`: the "
+    )
 
 
 def test_not_identifiable_is_an_answer_with_the_verdict_first(ntmp_done):
@@ -33,7 +36,7 @@ def test_not_identifiable_is_an_answer_with_the_verdict_first(ntmp_done):
     assert lines[0] == "Design: expected of 2:1"
     assert lines[2] == "What to change"
     assert " ".join(line.strip() for line in lines[3:5]).startswith(
-        "• No unbiased risk exists: every tuple has the rate of U, π = 0.5; nor does the likelihood"
+        "• `count`, the default, cannot identify the orientation: every tuple is half positive, as is U;"
     )
     assert ended.err == ""
 
@@ -44,7 +47,7 @@ def test_counts_learn_where_the_risk_cannot(ntmp_done):
     assert facts["identifiable"]["count_likelihood"] is True
     (first, *_) = facts["changes"]
     assert first["grave"] is False
-    assert "`--method count` still learns" in first["text"]
+    assert first["text"].startswith("`count`, the default, learns from these tuples")
     assert facts["conditioning"]["inflation_over_labels"] is None
     assert facts["prior_error"]["paper_bound"] == {"value": None, "excess_risk": None, "vacuous": True}
 
@@ -62,6 +65,19 @@ def test_advice_followed_on_the_command_line_keeps_the_margin(ntmp_done):
         assert after["conditioning"]["gap"] == pytest.approx(0.05, rel=0.05)
     low, high = facts["margin"]["priors_to_avoid"]
     assert (low, high) == pytest.approx((1 / 3 - 0.05, 1 / 3 + 0.05))
+
+
+def test_the_variance_is_given_for_exact_and_for_iid_pools(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.6, "--num-tuples", 1000, "--unlabeled-size", 2000)
+    facts = ntmp_done(*words, "--json").json["conditioning"]
+    # One stratum: 4π²(1−π)²/N_T + (π(1−α) + (1−π)α)²/N_U; the pool's term grows by 1 + π(1−π)(1−2e)²/(e(1−e)).
+    tuples, pool = (2 * 0.24) ** 2 / 3000, (0.6 * 2 / 3 + 0.4 / 3) ** 2 / 2000
+    scale = 5000 / (0.6 - 1 / 3) ** 2
+    assert facts["inflation_over_labels"] == pytest.approx(scale * (tuples + pool))
+    grown = scale * (tuples + pool * (1 + 0.24 * 0.64 / 0.09))
+    assert facts["inflation_iid_pool"] == pytest.approx({"error_rate": 0.1, "stratified": grown, "pooled": grown})
+    shown = " ".join(ntmp_done(*words).out.split())
+    assert f"variance of the risk, i.i.d. pool {grown:.3g} times" in shown
 
 
 def test_a_bound_above_the_losses_own_is_called_vacuous(ntmp_done):
@@ -82,7 +98,8 @@ def test_noisy_counts_are_advised_against_strata(ntmp_done):
     assert [(s["n"], s["m"]) for s in noise["recorded"]] == [(3, 0), (3, 1), (3, 2)]
     assert noise["largest_bias_stratified"]["value"] > 0.05
     assert noise["largest_bias_pooled"]["value"] == 0
-    assert any("`--mixing pooled`" in change["text"] for change in facts["changes"])
+    assert "`--count-noise 0.1`" in facts["changes"][0]["text"]
+    assert any("`--mixing pooled`" in change["text"] for change in facts["changes"][1:])
 
 
 def test_a_tuples_directory_is_judged_by_its_recorded_counts(ntmp_done, tuples, tmp_path):
@@ -123,7 +140,7 @@ def test_out_publishes_numbers_page_and_figure_and_the_same_bytes_again(ntmp_don
     numbers = json.loads((tmp_path / "a" / "design.json").read_text())
     assert numbers == {key: first[key] for key in numbers}
     page = (tmp_path / "a" / "design.md").read_text()
-    assert page.startswith("# Design: expected of 3:1@0.5+3:2@0.5\n\n## What to change\n\n- Keep `--mixing stratified`")
+    assert page.startswith("# Design: expected of 3:1@0.5+3:2@0.5\n\n## What to change\n\n- `count`, the default,")
     assert "![Variance of the risk against the prior of U](variance-inflation.svg)" in page
     assert ntmp_done("inspect", tmp_path / "a", "--json").json["kind"] == "design"
     assert ntmp_done(*words, "--out", tmp_path / "a", "--if-exists", "skip").json == first

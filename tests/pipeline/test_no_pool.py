@@ -66,10 +66,11 @@ def test_tables_are_learned_from_predicted_evaluated_and_audited_without_a_pool(
     facts = ntmp_done("audit", "--tuples", work / "t", "--run", work / "run", "--out", tmp_path / "a", "--json").json
     assert facts["after_training"]["tuples_judged"] == 50
     assert facts["after_training"]["drift"] is None
-    assert facts["after_training"]["expected_accuracy"] is None
+    low, high = facts["after_training"]["expected"]["auroc"]["ci"]
+    assert low <= roc_auc_score(own_data.cases().y_test, scores) <= high
     shown = ntmp_done("audit", "--tuples", work / "t", "--run", work / "run").out
-    assert "drift of U         unknown, there is no unlabeled pool" in shown
-    assert "expected accuracy  unknown, no unlabeled instances were held out" in shown
+    assert "drift of U          unknown, there is no unlabeled pool" in shown
+    assert "expected auroc" in shown
 
 
 def test_an_audit_before_training_says_that_there_is_no_pool(work, ntmp_done):

@@ -526,7 +526,7 @@ def test_workers_of_a_sweep_have_the_same_plugins(engine, shell):
     settings = ("make_tuples.dataset=rings", "make_tuples.prior=0.5", "make_tuples.num_tuples=60")
     settings += ("make_tuples.unlabeled_size=80", "train.method=squared", "train.model=narrow", "train.epochs=2")
     words = ("sweep", "grid", "--vary", "train.pool_weight=[1,50]", "--seed", "0", "--metric", "cost")
-    words += ("--resamples", "100", "--engine", engine, "--jobs", "1", "--out", "swept", "--json")
+    words += ("--engine", engine, "--jobs", "1", "--out", "swept", "--json")
     words += tuple(word for setting in settings for word in ("--set", setting))
     first, second = shell.done(("--plugin", "squared.py", *words), ("--plugin", file, *words))
     assert (first.json["trained"], first.json["failed"]) == (2, [])

@@ -53,6 +53,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
         **{"rows": 119, "positive": int(predicted["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
         **{"temperature": facts["temperature"], "calibration": "fitted"},
+        **{"threshold": {"rule": "prior", "probability": 0.5}, "expected": facts["expected"]},
     }
 
 
@@ -364,3 +365,46 @@ def test_a_run_that_does_not_say_its_task_is_refused_with_advice(work, tmp_path,
         f"error: {manifest}: summary.task: field required\n"
         "Make the directory again with `ntmp train`, or restore it from a copy.\n"
     )
+
+
+# Thresholds and what they are expected to do -------------------------------------------------------
+
+
+def labelled(run, rule, tmp_path, ntmp_done):
+    """Labels of the test rows by a rule, and the facts that were printed."""
+    words = (
+        "predict",
+        run / "run",
+        run / "test.csv",
+        "--threshold",
+        rule,
+        "--out",
+        tmp_path / f"{rule.replace(chr(58), chr(95))}.csv",
+    )
+    facts = ntmp_done(*words, "--json").json
+    return pacsv.read_csv(tmp_path / f"{rule.replace(chr(58), chr(95))}.csv")["label"].to_numpy(), facts
+
+
+def test_thresholds_are_chosen_by_counts_and_say_what_they_do(work, tmp_path, ntmp_done):
+    truth = own_data.cases().y_test
+    labels, facts = {}, {}
+    for rule in ("prior", "f1", "recall=0.97", "cost=1:20", "cost=20:1"):
+        labels[rule], facts[rule] = labelled(work, rule, tmp_path, ntmp_done)
+    assert labels["cost=20:1"].sum() > labels["prior"].sum() > labels["cost=1:20"].sum()
+    assert labels["recall=0.97"][truth == 1].mean() > 0.9
+    for rule, answer in facts.items():
+        low, high = answer["expected"]["accuracy"]["ci"] or (0, 1)
+        assert low <= np.mean(labels[rule] == truth) <= high
+    shown = ntmp_done("predict", work / "run", work / "test.csv", "--threshold", "f1", "--out", tmp_path / "s.csv").out
+    assert "threshold" in shown
+    assert "(f1)" in shown
+    assert "expected recall" in shown
+
+
+@pytest.mark.parametrize("rule", ["best", "recall=2", "recall=much", "cost=1", "cost=0:1", "cost=a:b"])
+def test_unknown_thresholds_are_refused(rule, work, tmp_path, ntmp):
+    ended = ntmp("predict", work / "run", work / "test.csv", "--threshold", rule, "--out", tmp_path / "p.csv")
+    assert ended.code == 2
+    assert f"--threshold {rule}" in ended.err
+    assert "recall=0.95" in ended.err
+    assert not (tmp_path / "p.csv").exists()

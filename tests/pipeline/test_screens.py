@@ -82,7 +82,7 @@ def test_a_wide_table_is_not_folded_in_a_pipe(ntmp_done, study, tmp_path, monkey
 def test_a_sweep_shows_short_names_and_what_tells_points_apart(ntmp_done, tmp_path):
     small = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "make_tuples.prior=0.5", "train.epochs=1")
     settings = [word for value in (*small, "train.model=linear") for word in ("--set", value)]
-    varied = ("--vary", "train.lr=[0.01,0.001]", "--vary", "train.weight_decay=[0.0,0.001]", "--resamples", 100)
+    varied = ("--vary", "train.lr=[0.01,0.001]", "--vary", "train.weight_decay=[0.0,0.001]")
     words = ("sweep", "grid", *settings, *varied, "--seed", 0, "--seed", 1, "--jobs", 1, "--out", tmp_path / "s")
     out = ntmp_done(*words).out
     assert too_long(out, but=str(tmp_path)) == []

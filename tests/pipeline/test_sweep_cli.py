@@ -17,7 +17,7 @@ from ntmp_cli.reporting.words import window_words
 
 TINY = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "train.model=linear", "train.select=last")
 SMALL = tuple(word for value in (*TINY, "train.epochs=2") for word in ("--set", value))
-PRIOR = ("sweep", "prior", "--prior", 0.5, *SMALL, "--resamples", 200, "--seed", 0, "--seed", 1)
+PRIOR = ("sweep", "prior", "--prior", 0.5, *SMALL, "--seed", 0, "--seed", 1)
 PRIOR += ("--offset", -0.15, "--offset", 0, "--offset", 0.1)
 
 
@@ -137,7 +137,7 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
     """One training diverges; tuples of the other prior cannot be drawn, for want of positives."""
     out = tmp_path / "s"
     words = ("sweep", "grid", *SMALL, "--set", "make_tuples.unlabeled_size=500", "--seed", 0, "--jobs", 1, "--out", out)
-    words += ("--vary", "make_tuples.prior=[0.5,0.999]", "--vary", "train.lr=[0.01,1.0e+30]", "--resamples", 200)
+    words += ("--vary", "make_tuples.prior=[0.5,0.999]", "--vary", "train.lr=[0.01,1.0e+30]")
     ended = ntmp(*words, "--json")
     assert ended.code == 4  # that of the first cell that failed
     result = ended.json
@@ -160,7 +160,7 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
 
 def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, tmp_path):
     words = ("sweep", "prior", "--tuples", tuples, "--prior", 0.5, "--offset", 0, "--seed", 0, "--seed", 1)
-    words += ("--set", "train.method=discriminant", "--jobs", 1, "--resamples", 200)
+    words += ("--set", "train.method=discriminant", "--jobs", 1)
     result = ntmp_done(*words, "--metric", "macro_f1", "--out", tmp_path / "s", "--json").json
     assert (result["trained"], result["metric"]) == (2, "macro_f1")
     assert not (tmp_path / "s" / "tuples").exists()
@@ -223,7 +223,7 @@ def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, waitin
     """SIGTERM in mid-training: exit 130, its worker gone; a rerun ends as a training that was never stopped."""
     out = tmp_path / "s"
     words = ("sweep", "grid", *SMALL, "--set", "make_tuples.prior=0.5", "--set", "train.method=ure", "--seed", 0)
-    words += ("--vary", "train.epochs=[1,20]", "--resamples", 200, "--jobs", 1, "--out", out)
+    words += ("--vary", "train.epochs=[1,20]", "--jobs", 1, "--out", out)
     command = [sys.executable, "-m", "ntmp_cli", *map(str, words)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=waiting_training.environment

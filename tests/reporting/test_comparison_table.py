@@ -35,7 +35,7 @@ def test_the_caption_says_what_was_tested_and_how() -> None:
         "Study: every method minus theirs on the same seeds, accuracy in percentage points. "
         "Tested against theirs by accuracy, cell by cell: 1 comparison, which cannot reach p < 0.05 with 3 pairs; "
         "every difference within a cell is descriptive. p: two-sided Wilcoxon signed-rank test, after Holm. "
-        "CI: bootstrap over pairs, too narrow where pairs are few."
+        "CI: t interval over pairs."
     )
 
 

@@ -184,6 +184,29 @@ def test_the_requested_prior_of_the_unlabeled_pool_is_exact(made: Made) -> None:
             assert abs(labels.mean() - prior) <= 1 / (2 * len(labels)) + 1e-12
 
 
+def test_labels_of_an_iid_pool_scatter_about_the_prior_that_is_recorded(tmp_path: Path) -> None:
+    """The recorded prior is the one that the labels were sampled with, so that seeds are repetitions of one setting."""
+    positives, total, shares = 0, 0, set()
+    for seed in range(12):
+        config = MakeTuplesConfig(dataset=GAUSSIANS, prior=0.3, pool="iid", seed=seed)
+        made = make_tuples(config, tmp_path / str(seed))
+        assert (made.summary.prior, made.manifest.config["pool"]) == (0.3, "iid")
+        for split in ("train", "heldout"):
+            labels = read_oracle(made, f"oracle/{split}-unlabeled.h5")["labels"]
+            positives, total = positives + int(labels.sum()), total + len(labels)
+            shares.add((split, float(labels.mean())))
+    assert stats.binomtest(positives, total, 0.3).pvalue > 1e-3
+    assert all(len({share for of, share in shares if of == split}) > 4 for split in ("train", "heldout"))
+
+
+def test_an_iid_pool_without_a_prior_has_that_of_the_data(tmp_path: Path) -> None:
+    made = make_tuples(MakeTuplesConfig(dataset=GAUSSIANS, pool="iid"), tmp_path / "iid")
+    data = load_labelled(GAUSSIANS)
+    assert made.summary.prior == binary_labels(data, ())[0].mean()
+    exact = make_tuples(MakeTuplesConfig(dataset=GAUSSIANS), tmp_path / "exact")
+    assert made.manifest.files == exact.manifest.files
+
+
 def test_recorded_counts_differ_from_the_truth_only_at_the_noise_rate(made: Made) -> None:
     noise = made.artifact.manifest.config["count_noise"]
     for split in made.splits:

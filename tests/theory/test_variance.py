@@ -20,6 +20,7 @@ from ntmp_cli.theory.variance import (
     inflation_over_labels,
     inflation_over_unit_gap,
     risk_variance,
+    separation_at,
     sizes_for,
 )
 
@@ -36,13 +37,24 @@ def losses(positives: int, negatives: int, repeats: int, rng: np.random.Generato
     return expit(-2 * x)
 
 
-def simulated_risks(design: Design, repeats: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def iid_losses(design: Design, repeats: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """The same of pools whose every label is positive with probability π."""
+    shape = repeats, int(design.unlabeled)
+    signs = np.where(rng.random(shape) < design.prior, 1.0, -1.0)
+    return expit(-2 * (signs + rng.normal(size=shape)))
+
+
+def simulated_risks(
+    design: Design, repeats: int, rng: np.random.Generator, *, is_iid: bool = False
+) -> NDArray[np.float64]:
     """Unbiased risks of one fixed scorer on fresh data with these counts, by least squares on group means."""
     groups = design.stratified()
     numbers = [(s.m * s.tuples, (s.n - s.m) * s.tuples) for s in design.strata]
     unlabeled = round(design.prior * design.unlabeled)
     numbers.append((unlabeled, design.unlabeled - unlabeled))
     means = np.stack([losses(int(p), int(q), repeats, rng).mean(axis=1) for p, q in numbers])
+    if is_iid:
+        means[-1] = iid_losses(design, repeats, rng).mean(axis=1)
     positive, _ = fitted_class_means(groups, means)
     _, negative = fitted_class_means(groups, 1 - means)
     return design.prior * positive + (1 - design.prior) * negative
@@ -55,6 +67,32 @@ def test_the_variance_is_that_of_simulated_risks(name: str) -> None:
     within = float(losses(200_000, 0, 1, rng).var())
     assert risks.mean() == pytest.approx(expit(-2 * rng.normal(1, 1, 400_000)).mean(), abs=4 * risks.std() / sqrt(6000))
     assert risks.var() == pytest.approx(within * risk_variance(design.stratified()), rel=0.08)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_variance_of_an_iid_pool_is_that_of_simulated_risks(name: str) -> None:
+    """Where U has a weight it is larger by more than the Monte-Carlo error; between two strata it has none."""
+    design, rng = CASES[name], np.random.default_rng(3)
+    risks = simulated_risks(design, 6000, rng, is_iid=True)
+    positive, negative = losses(200_000, 0, 1, rng), losses(0, 200_000, 1, rng)
+    within, separation = float(positive.var()), float(negative.mean() - positive.mean()) / float(positive.std())
+    exact, iid = (within * (risk_variance(design.stratified(), s) or 0.0) for s in (0.0, separation))
+    assert risks.var() == pytest.approx(iid, rel=0.08)
+    assert name == "two strata around the prior" or risks.var() > 1.2 * exact
+
+
+def test_the_separation_is_that_of_a_binary_loss() -> None:
+    """Errors of 0 or 1 with rate e: the means are e and 1 − e, the variance e(1−e)."""
+    assert separation_at(0.1) == pytest.approx(0.8 / 0.3)
+    assert separation_at(0.5) == 0
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_deviation_holds_for_iid_pools_too(confidence: float) -> None:
+    design = CASES["one stratum"]
+    risks = simulated_risks(design, 4000, np.random.default_rng(4), is_iid=True)
+    away = np.abs(risks - risks.mean())
+    assert (away <= (deviation(design.stratified(), confidence) or 0.0)).mean() >= confidence
 
 
 @pytest.mark.parametrize("name", CASES)

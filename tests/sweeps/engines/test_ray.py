@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = ("make_tuples.prior=0.5", "make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60")
 SETTINGS += ("train.model=linear", "train.method=ure", "train.select=last")
-WORDS = ("sweep", "grid", "--vary", "train.epochs=[2,20]", "--seed", "0", "--seed", "1", "--resamples", "200")
+WORDS = ("sweep", "grid", "--vary", "train.epochs=[2,20]", "--seed", "0", "--seed", "1")
 WORDS += tuple(word for value in SETTINGS for word in ("--set", value))
 
 

@@ -1,0 +1,121 @@
+"""What a run is expected to do on new instances, by the tuples that it scored without having seen them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from ntmp_cli.counting.calibrated_fit import calibrated_fit
+from ntmp_cli.counting.laws import Floats, Ints, count_noise
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.evaluation.expected_metrics import (
+    METRICS,
+    Deployment,
+    Expected,
+    ScoredCounts,
+    cannot_be_told,
+    expected_metrics,
+)
+from ntmp_cli.evaluation.temperature import Scores, tuple_shift
+
+if TYPE_CHECKING:
+    from ntmp_cli.artifacts.summaries import RunSummary
+
+PRIOR_RULE = "prior"
+RULES = "prior, f1, recall=SHARE, cost=FN:FP"
+# Thresholds between which a rule chooses.
+CANDIDATES = 512
+# Of the interval of a prior in a run's summary.
+PRIOR_CONFIDENCE = 0.95
+
+# What a rule minimises, from the cells (true positives, false positives, false negatives, true negatives) of every
+# candidate (4, C) at the prior.
+Rule = Callable[[Floats], Floats]
+
+
+def scored_counts(
+    run: RunSummary, scores: Scores, noise: float | None = None, blocks: Ints | None = None
+) -> ScoredCounts | None:
+    """Tuples as the run scored them without having seen them; None where there are none."""
+    if "heldout_tuples" not in scores or not len(scores["heldout_sizes"]):
+        return None
+    law = count_noise(run.count_noise if noise is None else noise)
+    observed = CountObservations(scores["heldout_sizes"], scores["heldout_counts"], law)
+    z = scores["heldout_tuples"].astype(np.float64) - tuple_shift(run)
+    return ScoredCounts(z, observed, run.spread or 0.0, blocks)
+
+
+def deployment(run: RunSummary, prior: float | None, instances: int, confidence: float = 0.95) -> Deployment:
+    """New instances at a prior, by default the run's, which has an error where it was estimated."""
+    if prior is not None:
+        return Deployment(prior, 0.0, instances, confidence)
+    error = 0.0
+    if run.prior_source == "estimated" and run.prior_ci is not None:
+        error = (run.prior_ci[1] - run.prior_ci[0]) / (2 * float(ndtri((1 + PRIOR_CONFIDENCE) / 2)))
+    return Deployment(run.trained_prior, error, instances, confidence)
+
+
+def expected_of_run(scored: ScoredCounts | None, threshold: float, where: Deployment) -> dict[str, Expected]:
+    """Every metric at a threshold of scores at the tuples' rate, or the reason why it cannot be told."""
+    if scored is None:
+        return {name: Expected(None, None, "cannot be told: no tuples were held out") for name in METRICS}
+    return expected_metrics(scored, threshold, where)
+
+
+def as_json(expected: dict[str, Expected]) -> dict[str, Any]:
+    return {
+        name: {"value": one.value, "ci": None if one.ci is None else list(one.ci), "reason": one.reason}
+        for name, one in expected.items()
+    }
+
+
+def parsed_rule(text: str) -> Rule | None:
+    """What minimises the threshold's loss; None for the prior's own threshold, a probability of one half."""
+    name, _, value = text.partition("=")
+    if text == PRIOR_RULE:
+        return None
+    if text == "f1":
+        return lambda c: -2 * c[0] / np.maximum(2 * c[0] + c[1] + c[2], 1e-300)
+    try:
+        if name == "recall" and 0 < (least := float(value)) <= 1:
+            # The fewest false positives among thresholds that find this share of the positives.
+            return lambda c: np.where(c[0] >= least * (c[0] + c[2]) - 1e-12, c[1], np.inf)
+        if name == "cost":
+            missed, false_alarm = (float(cost) for cost in value.split(":"))
+            if missed > 0 and false_alarm > 0:
+                return lambda c: missed * c[2] + false_alarm * c[1]
+    except ValueError:
+        pass
+    raise UsageError(
+        f"--threshold {text}: unknown rule", hint=f"Rules are {RULES}; for example recall=0.95 or cost=5:1."
+    )
+
+
+def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> float:
+    """The threshold of scores at the tuples' rate that is best by calibrated probabilities at a prior."""
+    if scored is None or cannot_be_told(scored) is not None:
+        tuples = "no held-out tuples" if scored is None else f"{len(scored.observed)} tuples"
+        raise NotIdentifiableError(
+            f"no threshold can be chosen: what one does cannot be told from {tuples}",
+            hint="Train on more tuples, or leave --threshold out.",
+        )
+    fit = calibrated_fit(scored.z, scored.objective)
+    order = np.argsort(scored.z, kind="stable")
+    z, p = scored.z[order], fit.p[order]
+    # Above the first i instances; the last threshold calls nothing positive.
+    recall = 1 - np.concatenate([[0.0], np.cumsum(p)]) / p.sum()
+    alarms = 1 - np.concatenate([[0.0], np.cumsum(1 - p)]) / (1 - p).sum()
+    above = np.unique(np.linspace(0, len(z), CANDIDATES).astype(np.int64))
+    cells = np.stack(
+        [prior * recall, (1 - prior) * alarms, prior * (1 - recall), (1 - prior) * (1 - alarms)]
+    )[:, above]  # fmt: skip
+    best = int(above[int(np.argmin(rule(np.maximum(cells, 0.0))))])
+    if best == 0:
+        return float(z[0]) - 1.0
+    if best == len(z):
+        return float(z[-1]) + 1.0
+    return float(z[best - 1] + z[best]) / 2
