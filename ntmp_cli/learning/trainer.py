@@ -38,6 +38,10 @@ class Training:
     data: Sequence[TrainingData] | None = None
     init_seed: int | None = None
     """Seed of the initial weights, where it is not the config's."""
+    starts_flipped: bool = False
+    """Whether the last layer is negated before the first step."""
+    prior_is_known: bool = True
+    """Whether the prior came from elsewhere than the counts of these tuples."""
     true_labels: Callable[[Method], InstanceTargets] | None = None
     """Labels of the training instances, for oracles alone."""
     environment: Environment = field(default_factory=Environment)
@@ -54,6 +58,12 @@ def train_scorer(training: Training) -> Trained:
     for record in train_epochs(job, outcome):
         if watcher:
             watcher.epoch(record)
+    return finished(job, outcome)
+
+
+def finished(job: Job, outcome: TrainingResult) -> Trained:
+    """The scorer with the weights of the selected epoch."""
+    method = job.method
     job.model.load_state_dict(outcome.weights)
     return Trained(type(method), method.model_name(), "network", job.model, outcome, job.data.batch_size)
 
@@ -66,6 +76,8 @@ def assemble(method: GradientMethod, training: Training) -> Job:
         batching = Batching(method.batch, _targets(method, training), method.batch_assignment())
         data = training_shares(source, config, config.ranks or 1, batching)
     model = _scorer(method, training, data)
+    if training.starts_flipped:
+        model.flip(0.0)
     first = processes.rank == 0  # scores for all ranks
     heldout = source.heldout() if first else None
     test = source.test_instances() if first and config.trace_every else np.empty(0)

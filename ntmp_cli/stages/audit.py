@@ -281,7 +281,7 @@ def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
 def _noise_of(folds: list[ScoredTuples], config: AuditConfig) -> tuple[CountAudit, list[Floats], list[Floats]]:
     """The audit over all folds, each recalibrated by its counts, at the noise rate that the audit estimates."""
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
-    rate = usable_rate(float(counts.sum() / sizes.sum()))
+    rate = usable_rate(float(counts.sum() / sizes.sum()), int(sizes.sum()))
     noise = COUNT_NOISE
     for _ in range(ROUNDS):
         lines = [recalibrate(fold.scores, replace(fold, noise=noise).observed) for fold in folds]
