@@ -54,6 +54,11 @@ class Evidence(NamedTuple):
         """Whether both kinds are certain, of opposite orientations."""
         return self.first_order * self.counts < 0 and min(map(abs, self)) >= CLEAR_NATS
 
+    @property
+    def settled(self) -> bool:
+        """Whether the orientation is certain, and no kind of evidence speaks against it."""
+        return self.z >= CERTAIN and min(self) > -(UNDECIDED**2) / 2
+
     def mirrored(self) -> Evidence:
         return Evidence(-self.first_order, -self.counts)
 

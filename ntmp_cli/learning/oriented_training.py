@@ -2,13 +2,14 @@
 
 The count likelihood has a mirrored local optimum. Evidence comes from data that a network was not trained on, because
 a network can tell its training tuples from U whatever their classes: first the held-out tuples; where these are not
-certain, all training tuples and all of U, by networks of the other tuples that know no prior; where these are not
-certain either, a second training from the other side, its last layer negated and without warm-up. The network is kept
-whose counts are most probable on the side of more evidence.
+certain, all training tuples and all of U, by networks of the other tuples that know no prior. Where these are not
+certain either, or the network is on the other side, it is flipped and trained again without warm-up. The network is
+kept whose counts are most probable on the side of more evidence.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -126,14 +127,15 @@ def train_oriented(training: Training) -> Trained:
     chosen = decide()
     # A trusted prior has oriented the network by its risk, but for tuples that are half positive the sign may be free.
     open_question = options.trust != "prior" or task.symmetric
-    if open_question and chosen.evidence.z < CERTAIN and _can_be_folded(source):
+    if open_question and not chosen.evidence.settled and _can_be_folded(source):
         log.info("the orientation is uncertain by held-out tuples (z = %.1f): all tuples decide", chosen.evidence.z)
         if first_rank:
             judgement.folds.extend(_folds(training, starts[0]))
         chosen = decide()
-    if open_question and chosen.evidence.z < CERTAIN and not task.symmetric:
-        log.info("the orientation is uncertain (z = %.1f): training again from the other side", chosen.evidence.z)
-        starts.append(train_scorer(_from_other_side(training, starts[0].outcome)))
+    # A flipped network is as good as a trained one only where the likelihood is symmetric.
+    if open_question and (chosen.evidence.z < CERTAIN or chosen.flipped) and not task.symmetric:
+        log.info("training again from the other side (z = %.1f)", chosen.evidence.z)
+        starts.append(train_scorer(_from_other_side(training, starts[0], test.shift)))
         chosen = decide()
     z = chosen.evidence.believed(options.trust).z
     require_certainty(z, test, options)
@@ -165,15 +167,18 @@ def _first_start(method: Count, training: Training) -> Trained:
     return finished(job, outcome)
 
 
-def _from_other_side(training: Training, first: TrainingResult) -> Training:
-    """The same without warm-up, from a network whose last layer is negated."""
+def _from_other_side(training: Training, first: Trained, centre: float) -> Training:
+    """The same without warm-up, from the flipped network."""
     config, environment = training.config, training.environment
+    start = copy.deepcopy(first.scorer)
+    assert isinstance(start, Scorer), "a network is flipped"
+    start.flip(centre)
     settings = config.settings.model_copy(update={"warmup": "none"})
     return replace(
         training,
         config=config.model_copy(update={"settings": settings}),
-        starts_flipped=True,
-        environment=replace(environment, checkpoints=_AfterFirst(environment.checkpoints, result_state(first))),
+        initial_weights=snapshot(start),
+        environment=replace(environment, checkpoints=_AfterFirst(environment.checkpoints, result_state(first.outcome))),
     )
 
 

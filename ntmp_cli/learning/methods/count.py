@@ -235,11 +235,12 @@ class Count(CountPlain):
         return OrientationTest(self.task, self.prior, self.prior if known else None, self.law)
 
     def centre_if_flipped(self, heldout: HeldoutScores) -> float | None:
-        """Where to mirror the scores if the classes are certainly exchanged; else None.
+        """Where to mirror the scores if the classes look exchanged; else None.
 
-        A network on the plateau is never flipped by its counts: its sign is chance, and the test of the sign too.
+        A network on the plateau is never flipped by its counts: its sign is chance, and the test of the sign too. When
+        a warm-up objective fixes the orientation, or the pool alone tells it, only certain evidence flips.
         """
-        from ntmp_cli.learning.orientation_evidence import CERTAIN
+        from ntmp_cli.learning.orientation_evidence import CERTAIN, UNDECIDED
 
         few = min(len(heldout.sizes), SIGN_TEST_TUPLES)
         inside = int(heldout.sizes[:few].sum())
@@ -251,7 +252,8 @@ class Count(CountPlain):
         )
         test = self.orientation_test()
         evidence = test.evidence([heldout], test.count_fits(judged)).believed(self.options.trust)
-        return self.shift if evidence.z < -CERTAIN else None
+        oriented = self.options.warmup == "discriminant" or self._risk_warmup or self.task.symmetric
+        return self.shift if evidence.z < -(CERTAIN if oriented else UNDECIDED) else None
 
 
 def require_side(options: CountSettings, task: Task, prior: float | None) -> None:
