@@ -172,12 +172,14 @@ def require_agreement(evidence: Evidence, test: OrientationTest, options: CountS
     )
 
 
-def require_certainty(z: float, test: OrientationTest, options: CountSettings) -> None:
+def require_certainty(z: float, test: OrientationTest, options: CountSettings, *, warmed_up: bool = False) -> None:
     """Refuse an orientation that nothing tells, unless the user does; warn of one that is not certain.
 
-    Tuples of several rates have no mirrored solution, however little they tell.
+    Tuples of several rates have no mirrored solution, however little they tell. A warm-up whose sign all data tell has
+    chosen the side of a network that has learned too little since to confirm it.
     """
-    if z < UNDECIDED and test.one_rate and options.trust is None and options.assume is None:
+    told = warmed_up or options.trust is not None or options.assume is not None
+    if z < UNDECIDED and test.one_rate and not told:
         raise NotIdentifiableError(
             f"neither the pool nor the counts tell which class is the positive one (z = {z:.1f})",
             hint="Use more tuples or unlabeled instances, tuples of another rate, or more epochs; "

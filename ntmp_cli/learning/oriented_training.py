@@ -138,7 +138,7 @@ def train_oriented(training: Training) -> Trained:
         starts.append(train_scorer(_from_other_side(training, starts[0], test.shift)))
         chosen = decide()
     z = chosen.evidence.believed(options.trust).z
-    require_certainty(z, test, options)
+    require_certainty(z, test, options, warmed_up=method.warms_up and chosen.kept == 0 and not chosen.flipped)
     kept = starts[chosen.kept]
     return replace(_flipped(kept, method, source) if chosen.flipped else kept, orientation_z=z)
 

@@ -252,8 +252,12 @@ class Count(CountPlain):
         )
         test = self.orientation_test()
         evidence = test.evidence([heldout], test.count_fits(judged)).believed(self.options.trust)
-        oriented = self.options.warmup == "discriminant" or self._risk_warmup or self.task.symmetric
-        return self.shift if evidence.z < -(CERTAIN if oriented else UNDECIDED) else None
+        return self.shift if evidence.z < -(CERTAIN if self.warms_up or self.task.symmetric else UNDECIDED) else None
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether an objective of one orientation starts the training."""
+        return self.options.warmup == "discriminant" or self._risk_warmup
 
 
 def require_side(options: CountSettings, task: Task, prior: float | None) -> None:
