@@ -26,6 +26,7 @@ from ntmp_cli.learning.models import Scorer, snapshot
 from ntmp_cli.learning.network_prior import SHARED
 from ntmp_cli.learning.orientation_evidence import (
     CERTAIN,
+    UNDECIDED,
     CountFits,
     Evidence,
     OrientationTest,
@@ -53,6 +54,8 @@ class Decision(NamedTuple):
     kept: int
     flipped: bool
     evidence: Evidence
+    first_side: bool
+    """Whether that is the side of the first network."""
 
 
 @dataclass
@@ -65,6 +68,8 @@ class Judgement:
 
     test: OrientationTest
     unseen: bool
+    warmed_up: bool = False
+    """Whether a warm-up chose the side of the first network, which takes more than weak evidence to leave."""
     starts: list[HeldoutScores] = field(default_factory=list)
     folds: list[HeldoutScores] = field(default_factory=list)
 
@@ -82,9 +87,9 @@ class Judgement:
         evidence = test.evidence(
             [*heldout, *self.folds], reduce(CountFits.plus, map(test.count_fits, self.folds), counts)
         )
-        other = evidence.believed(trust).z < 0
+        other = evidence.believed(trust).z < (-UNDECIDED if self.warmed_up else 0.0)
         kept = int(np.argmax([fit.mirrored if other else fit.as_is for fit in fits]))
-        return Decision(kept, same_side[kept] == other, evidence.mirrored() if other else evidence)
+        return Decision(kept, same_side[kept] == other, evidence.mirrored() if other else evidence, not other)
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,8 @@ def train_oriented(training: Training) -> Trained:
         return train_scorer(training)
     options, task, first_rank = method.options, source.task, processes.rank == 0
     test = method.orientation_test(prior_is_known=training.prior_is_known)
-    judgement, starts = Judgement(test, source.heldout() is not None), [_first_start(method, training)]
+    judgement = Judgement(test, source.heldout() is not None, method.warms_up)
+    starts = [_first_start(method, training)]
 
     def decide() -> Decision:
         if first_rank:
@@ -133,12 +139,13 @@ def train_oriented(training: Training) -> Trained:
             judgement.folds.extend(_folds(training, starts[0]))
         chosen = decide()
     # A flipped network is as good as a trained one only where the likelihood is symmetric.
-    if open_question and (chosen.evidence.z < CERTAIN or chosen.flipped) and not task.symmetric:
+    uncertain = chosen.evidence.z < CERTAIN and not method.warms_up
+    if open_question and (uncertain or chosen.flipped) and not task.symmetric:
         log.info("training again from the other side (z = %.1f)", chosen.evidence.z)
         starts.append(train_scorer(_from_other_side(training, starts[0], test.shift)))
         chosen = decide()
     z = chosen.evidence.believed(options.trust).z
-    require_certainty(z, test, options, warmed_up=method.warms_up and chosen.kept == 0 and not chosen.flipped)
+    require_certainty(z, test, options, warmed_up=method.warms_up and chosen.first_side)
     kept = starts[chosen.kept]
     return replace(_flipped(kept, method, source) if chosen.flipped else kept, orientation_z=z)
 
