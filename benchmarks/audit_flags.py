@@ -103,7 +103,9 @@ def _before(scored: ScoredTuples) -> CountAudit:
     for _ in range(8):
         line = recalibrate(scored.scores, replace(scored, noise=noise).observed)
         z = line.slope * scored.scores + line.intercept
-        audit = audit_counts(z, scored.sizes, scored.counts, usable_rate(scored.rate), CONFIDENCE)
+        audit = audit_counts(
+            z, scored.sizes, scored.counts, usable_rate(scored.rate, int(scored.sizes.sum())), CONFIDENCE
+        )
         settled, noise = abs(audit.noise - noise) < 5e-4, audit.noise
         if settled:
             break

@@ -269,9 +269,14 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     def _temperature(self, held: HeldoutScores | None) -> float:
         if held is None or len(held.sizes) < FEWEST_TUPLES:
             return 1.0
-        shift = rate_shift(self.prior_, self._task.rate)
+        shift = self.tuple_shift_
         temperature = temperature_by_counts(held.tuple_scores, held.sizes, held.counts, shift, self.count_noise_)
         return temperature.value if temperature.fit == "fitted" else 1.0
+
+    @property
+    def tuple_shift_(self) -> float:
+        """What scores exceed log-odds at the rate of the tuples by."""
+        return rate_shift(self.prior_, self._task.rate, self._task.instances)
 
     @property
     def coef_(self) -> Floats:

@@ -17,6 +17,7 @@ from ntmp_cli.settings import MethodSettings, load
 NAMES = methods.names()
 # One value per setting of a method that is not its default.
 OTHER_VALUES: dict[str, Any] = {
+    "assume": "prior<0.5",
     "clamp": "abs",
     "clamp_scope": "source",
     "clip_prompts": ("a cat", "a dog"),
@@ -28,6 +29,7 @@ OTHER_VALUES: dict[str, Any] = {
     "mask_rate": 0.5,
     "mixing": "flat",
     "self_training": 0.5,
+    "trust": "counts",
     "warmup": "none",
 }
 

@@ -30,6 +30,8 @@ class CheckpointStore:
     """`.OUT.checkpoint/state.pt`, replaced atomically and tied to one plan."""
 
     def __init__(self, out: Path, plan: Plan, *, resume: Resume, every_seconds: float, writes: bool = True) -> None:
+        self.beside = out.parent
+        """The folder that the output lies in."""
         out = linked_output(out)
         self.folder = out.parent / f".{out.name}.checkpoint"
         self.file = self.folder / "state.pt"

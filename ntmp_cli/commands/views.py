@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_COLUMNS = 8
+# z from which on the orientation of a run is certain, as `train` says too.
+CERTAIN = 3.0
 PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
 
 
@@ -135,11 +137,18 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
     if run.spread:
         shown["spread of tuples"] = f"{run.spread:g}, of an intercept that members of a tuple share"
     shown["held-out risk"] = "none" if run.heldout_risk is None else f"{run.heldout_risk:.5f} (label-free)"
+    if run.orientation_z is not None:
+        shown["orientation"] = f"z = {run.orientation_z:.1f}, {_certainty_words(run.orientation_z)}"
     if run.encoder:
         shown["features"] = f"{run.encoder}, {run.features.shape[0]} numbers"
     if "negative_rate" in last:
         shown["risk terms < 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
     print_pairs(console, shown)
+
+
+def _certainty_words(z: float) -> str:
+    """How sure it is that the classes are not exchanged."""
+    return "certain" if z >= CERTAIN else "uncertain: the classes may be exchanged"
 
 
 def _prior_words(run: RunSummary) -> str:

@@ -265,4 +265,4 @@ def _joined(folds: Sequence[CountedScores], calibrations: Sequence[Calibration])
 
 
 def _rate(sizes: Ints, counts: Ints) -> float:
-    return usable_rate(float(counts.sum() / sizes.sum()))
+    return usable_rate(float(counts.sum() / sizes.sum()), int(sizes.sum()))

@@ -30,7 +30,7 @@ STEP = 0.05
 
 def tuple_shift(run: RunSummary) -> float:
     """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples."""
-    return rate_shift(run.trained_prior, run.tuple_rate)
+    return rate_shift(run.trained_prior, run.tuple_rate, run.task.as_task().instances)
 
 
 def counts_temperature(run: RunSummary, scores: Scores, noise: float | None = None) -> Temperature:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.errors import NotIdentifiableError
@@ -25,7 +26,8 @@ def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTa
     """P(y=1) of every training instance by the closed form: given its tuple's count, or the prior of U."""
     blocks = _blocks(config, source)
     scores = closed_form(config, source).discriminant(blocks).scores
-    tuple_probs = [count_posterior(scores(x), CountObservations(n, m)) for x, n, m in blocks.tuples()]
+    law = count_noise(getattr(config.settings, "count_noise", 0.0))
+    tuple_probs = [count_posterior(scores(x), CountObservations(n, m, law)) for x, n, m in blocks.tuples()]
     unlabeled_probs = [expit(scores(x)) for x in blocks.unlabeled()]
     return np.concatenate(tuple_probs).astype(np.float32), np.concatenate(unlabeled_probs).astype(np.float32)
 
@@ -63,7 +65,8 @@ def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
 def closed_form(config: TrainConfig, source: TupleSource) -> ClosedForm:
     """The method `discriminant` at the config's prior."""
     settings = {"method": "discriminant", "prior": config.prior, "normalize": config.normalize, "seed": config.seed}
-    return ClosedForm(TrainConfig.model_validate(settings), source.task)
+    noise: float = getattr(config.settings, "count_noise", 0.0)
+    return ClosedForm(TrainConfig.model_validate({**settings, "count_noise": noise}), source.task)
 
 
 def _blocks(config: TrainConfig, source: TupleSource) -> FitData:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ntmp_cli.config import EstimatePriorConfig, TrainConfig
+from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.errors import NotIdentifiableError
@@ -64,7 +65,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
         if config.score == "discriminant":
             return _closed_form(source, data)
         if config.warmup == "discriminant":
-            data = _with_targets(data, _closed_form(source, data))
+            data = _with_targets(data, _closed_form(source, data), config.count_noise)
         return how.network(settings, source, data, number)
 
     batching = Batching(_batch_size(settings))
@@ -80,18 +81,18 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
             100 * repeated,
         )
     noise = config.count_noise
-    scored = [_score_fold(fold, fitted(rest, number), noise) for number, fold, rest in _with_other_folds(folds)]
+    scored = [score_fold(fold, fitted(rest, number), noise) for number, fold, rest in with_other_folds(folds)]
     return _with_blocks(source, scored)
 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
     """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
     data = training_folds(source, config, folds, Batching(_batch_size(config)))
-    shift = rate_shift(config.known_prior(), source.task.rate)
+    shift = rate_shift(config.known_prior(), source.task.rate, source.task.instances)
     noise: float = getattr(config.settings, "count_noise", 0.0)
     scored = []
-    for number, fold, rest in _with_other_folds(data):
-        scores = _score_fold(fold, how.network(config, source, rest, number), noise)
+    for number, fold, rest in with_other_folds(data):
+        scores = score_fold(fold, how.network(config, source, rest, number), noise)
         scored.append(replace(scores, scores=scores.scores - shift, unlabeled=scores.unlabeled - shift))
     return _with_blocks(source, scored)
 
@@ -101,7 +102,7 @@ def _batch_size(config: TrainConfig) -> int:
     return kind.batch if issubclass(kind, GradientMethod) else 1024
 
 
-def _with_other_folds(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:
+def with_other_folds(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:
     """(number, fold, union of the other folds)."""
     return [(i, fold, _union([other for other in folds if other is not fold])) for i, fold in enumerate(folds)]
 
@@ -126,7 +127,7 @@ def _closed_form(source: TupleSource, data: TrainingData) -> Score:
         moments.add_tuples(x, sizes, counts)
     assert moments is not None, "a fold holds tuples"
     try:
-        discriminant = fit(moments, usable_rate(source.task.rate))
+        discriminant = fit(moments, usable_rate(source.task.rate, source.task.instances))
     except (ZeroDivisionError, ValueError) as error:
         raise NotIdentifiableError(
             f"these tuples do not identify the class means: {error}",
@@ -135,12 +136,12 @@ def _closed_form(source: TupleSource, data: TrainingData) -> Score:
     return lambda raw: discriminant.scores(scorer.inputs(torch.from_numpy(raw)).flatten(1).numpy())
 
 
-def _with_targets(data: TrainingData, score: Score) -> TrainingData:
+def _with_targets(data: TrainingData, score: Score, noise: float) -> TrainingData:
     """The same data with the closed form's probability of every instance, given its tuple's count."""
 
     def inside(chunk: TupleChunk) -> NDArray[np.float32]:
         raw, n, m = chunk.load()
-        return count_posterior(score(raw), CountObservations(n, m)).astype(np.float32)
+        return count_posterior(score(raw), CountObservations(n, m, count_noise(noise))).astype(np.float32)
 
     def outside(chunk: UnlabeledChunk) -> NDArray[np.float32]:
         probabilities: NDArray[np.float32] = expit(score(chunk.load())).astype(np.float32)
@@ -170,7 +171,7 @@ def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise
     )
 
 
-def _score_fold(fold: TrainingData, score: Score, noise: float) -> ScoredTuples:
+def score_fold(fold: TrainingData, score: Score, noise: float) -> ScoredTuples:
     scores, sizes, counts = [], [], []
     for chunk in fold.tuple_chunks:
         raw, n, m = chunk.load()

@@ -20,18 +20,16 @@ SAME_RATE = 1e-24
 # A gap √D/S₀ below this counts as zero: the risk is not identifiable.
 NO_GAP = 1e-9
 
-# Rates are kept this far from 0 and 1, where their logit would be infinite.
-EDGE = 0.01
+
+def usable_rate(rate: float, instances: int) -> float:
+    """A positive rate with a finite logit: so many instances cannot tell 0 from half a positive among them."""
+    edge = 0.5 / max(instances, 1)
+    return min(max(rate, edge), 1 - edge)
 
 
-def usable_rate(rate: float) -> float:
-    """A positive rate with a finite logit."""
-    return min(max(rate, EDGE), 1 - EDGE)
-
-
-def rate_shift(prior: float, rate: float) -> float:
+def rate_shift(prior: float, rate: float, instances: int) -> float:
     """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by."""
-    at = usable_rate(rate)
+    at = usable_rate(rate, instances)
     return log(prior / (1 - prior)) - log(at / (1 - at))
 
 
@@ -81,6 +79,17 @@ def effective_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
     """√D/S₀: the spread of rates over all instances; generalises |π − α| and is 0 iff not identifiable."""
     s0, _, _, d = moments(sizes, rates)
     return float(np.sqrt(max(d, 0.0)) / s0)
+
+
+def signal_to_noise(sizes: ArrayLike, rates: ArrayLike) -> float:
+    """E₊ − E₋ of a perfect score, over the standard error of its estimate by `class_weights`: √(V / θ̄(1−θ̄)).
+
+    The estimate has the variance Σ N (θ − θ̄)²/V² times that of the score, which is at most θ̄(1−θ̄) on average.
+    """
+    n, theta = np.asarray(sizes, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    _, spread = deviations(n, theta)
+    centre = float(n @ theta / n.sum())
+    return float(np.sqrt(spread / (centre * (1 - centre)))) if 0 < centre < 1 else 0.0
 
 
 def require_orientation(symmetric: bool, prior: float) -> None:

@@ -277,6 +277,13 @@ def _state(networks: Networks, outcome: TrainingResult, position: _Position) -> 
         "step": position.step,
         "telemetry": position.telemetry,
         "losses": position.losses,
+        **result_state(outcome),
+    }
+
+
+def result_state(outcome: TrainingResult) -> State:
+    """What a training has left so far, as plain containers and tensors."""
+    return {
         "selected_epoch": outcome.selected_epoch,
         "best": _as_state(outcome.best),
         "weights": outcome.weights,
@@ -303,6 +310,22 @@ def _as_risk(state: State | None) -> HeldoutRisk | None:
     return None if state is None else HeldoutRisk(state["value"], per_tuple)
 
 
+def restore_result(state: State, outcome: TrainingResult) -> None:
+    """Put back what `result_state` gave."""
+    outcome.selected_epoch, outcome.best = state["selected_epoch"], _as_risk(state["best"])
+    outcome.weights = state["weights"]
+    outcome.records = [
+        EpochRecord(
+            r["epoch"],
+            r["fields"],
+            None if r["test_scores"] is None else r["test_scores"].numpy(),
+            r["seconds"],
+            r["instances"],
+        )
+        for r in state["records"]
+    ]
+
+
 def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position:
     """Put a saved state back, and say where to go on from."""
     env = job.environment
@@ -316,18 +339,7 @@ def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position
     networks.optimizer.load_state_dict(state["optimizer"])
     networks.average.model.load_state_dict(state["average"])
     networks.average.updates = state["updates"]
-    outcome.selected_epoch, outcome.best = state["selected_epoch"], _as_risk(state["best"])
-    outcome.weights = state["weights"]
-    outcome.records = [
-        EpochRecord(
-            r["epoch"],
-            r["fields"],
-            None if r["test_scores"] is None else r["test_scores"].numpy(),
-            r["seconds"],
-            r["instances"],
-        )
-        for r in state["records"]
-    ]
+    restore_result(state, outcome)
     losses, telemetry = ([value.to(env.device) for value in state[key]] for key in ("losses", "telemetry"))
     return _Position(state["epoch"], state["step"], losses, telemetry)
 

@@ -44,7 +44,7 @@ def network_name(model: str) -> str:
 def unused_by_tables(config: TrainConfig) -> set[str]:
     """Settings that were given, but are of networks."""
     given = {name for name in config.model_fields_set if getattr(config, name) is not None} - TABLE_SETTINGS
-    return given | (config.settings.model_fields_set - {"count_noise"})
+    return given | (config.settings.model_fields_set - {"count_noise", "assume", "trust"})
 
 
 def require_model(name: str) -> None:

@@ -26,7 +26,7 @@ SHARED = (
 def network_prior(config: TrainConfig, source: TupleSource, device: torch.device) -> PoolPrior:
     """Estimated on the scores of held-out tuples (of training tuples where none were held out) and of the pool."""
     if not source.task.unlabeled:
-        return PoolPrior(usable_rate(source.task.rate), "tuples")
+        return PoolPrior(usable_rate(source.task.rate, source.task.instances), "tuples")
     noise: float = getattr(config.settings, "count_noise", 0.0)
     settings = prior_free_training(source.task, **{name: getattr(config, name) for name in SHARED}, count_noise=noise)
     scorer = train_scorer(Training(settings, source, environment=Environment(device))).scorer
@@ -37,4 +37,4 @@ def network_prior(config: TrainConfig, source: TupleSource, device: torch.device
         blocks = blocks[: len(held.sizes)] if heldout is None else blocks[-len(held.sizes) :]
     z, pool = scorer.score(held.tuples), scorer.score(held.unlabeled)
     scored = ScoredTuples(z, held.sizes, held.counts, pool, noise, blocks=blocks)
-    return prior_of_pool(scored, stream(config.seed, "pool-prior"))
+    return prior_of_pool(scored, stream(config.seed, "pool-prior"), getattr(config.settings, "assume", None))

@@ -1,25 +1,13 @@
-"""Orientation: which sign of the scores means the positive class, decided by scores of tuples and U."""
+"""Orientation: a network that has learned the classes exchanged is flipped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from scipy.special import expit
 
 from ntmp_cli.learning.callbacks import Callback, EpochEnd, Networks
 from ntmp_cli.learning.method import HeldoutScores
-
-# Standard errors from which on a sign counts as certain.
-CERTAIN = 3.0
-
-
-def orientation_z(heldout: HeldoutScores) -> float:
-    """(E_U σ − E_T σ) in standard errors: its sign times that of π − ᾱ tells the orientation."""
-    inside, outside = (expit(scores) for scores in (heldout.tuple_scores, heldout.unlabeled_scores))
-    error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))
-    return float((outside.mean() - inside.mean()) / max(error, 1e-12))
 
 
 class Orientation(Callback):

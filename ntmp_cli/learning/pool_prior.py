@@ -19,16 +19,18 @@ WIDEST = 0.5
 EDGE = 0.001
 
 
-def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator) -> PoolPrior:
+def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator, assume: str | None = None) -> PoolPrior:
     """Estimated on the scores of the pool; without a pool, or where that says nothing, the rate of the tuples.
 
-    Scores are at the rate of the tuples, those of the tuples by models that did not see them.
+    Scores are at the rate of the tuples, those of the tuples by models that did not see them. `assume` is the side of ½
+    that the prior is on, for tuples that are all half positive.
     """
-    rate = PoolPrior(usable_rate(scored.rate), "tuples")
+    rate = PoolPrior(usable_rate(scored.rate, int(scored.sizes.sum())), "tuples")
     if not len(scored.unlabeled):
         return rate
     try:
-        result = estimate_priors([scored], rng, resamples=0)
+        below_half = None if assume is None else assume == "prior<0.5"
+        result = estimate_priors([scored], rng, resamples=0, below_half=below_half)
     except NotIdentifiableError as error:
         log.warning("the prior of the pool is unknown, and the rate of the tuples stands for it: %s", error.message)
         return rate

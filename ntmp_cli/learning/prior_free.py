@@ -28,7 +28,7 @@ def prior_free_training(task: Task, **settings: Any) -> TrainConfig:
         "method": "count-plain" if task.symmetric else "count",
         "warmup": "none",
         "self_training": 0.0,
-        "prior": usable_rate(task.rate),
+        "prior": usable_rate(task.rate, task.instances),
         "select": "last",
         "trace_every": 0,
     }

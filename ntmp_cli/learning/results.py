@@ -89,6 +89,8 @@ class Trained:
     """Scores of tuples that the scorer was judged by, where they are not those of the held-out tuples."""
     prior: PoolPrior | None = None
     """Where none was given."""
+    orientation_z: float | None = None
+    """How sure the orientation is, in standard errors; None of methods whose objective has no mirrored solution."""
     spread: float | None = None
     """Standard deviation of tuples' random intercepts; None where it is not estimated."""
 

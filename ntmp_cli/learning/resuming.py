@@ -39,6 +39,22 @@ def require_fitting(state: State, fresh: State, epochs: int, test_rows: int | No
         raise UnfitStateError(f"the checkpoint does not fit this training: {problem}")
 
 
+def require_finished(state: Any, model: State, epochs: int, test_rows: int | None) -> None:
+    """Refuse the result of a finished training that is not of this network; `model` is its fresh state."""
+    keys = {"selected_epoch", "best", "weights", "records"}
+    problem = "the first start is no result"
+    if isinstance(state, dict) and state.keys() == keys and isinstance(state["selected_epoch"], int):
+        selected = 1 <= state["selected_epoch"] <= epochs
+        problem = (
+            (None if selected else f"no epoch is selected of the first start of {epochs}")
+            or _selection(state, {"model": model})
+            or _records(state["records"], epochs + 1, test_rows)
+            or ""
+        )
+    if problem:
+        raise UnfitStateError(f"the checkpoint does not fit this training: {problem}")
+
+
 def _plain(state: State) -> dict[str, Any]:
     """What has the same names and shapes at every moment of a training."""
     return {key: state[key] for key in ("model", "average", "updates", "epoch", "step", "selected_epoch")}

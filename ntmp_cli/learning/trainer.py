@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from torch import Tensor
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
@@ -38,6 +39,10 @@ class Training:
     data: Sequence[TrainingData] | None = None
     init_seed: int | None = None
     """Seed of the initial weights, where it is not the config's."""
+    initial_weights: Mapping[str, Tensor] | None = None
+    """Those that the first step starts from, where they are not random."""
+    prior_is_known: bool = True
+    """Whether the prior came from elsewhere than the counts of these tuples."""
     true_labels: Callable[[Method], InstanceTargets] | None = None
     """Labels of the training instances, for oracles alone."""
     environment: Environment = field(default_factory=Environment)
@@ -54,6 +59,12 @@ def train_scorer(training: Training) -> Trained:
     for record in train_epochs(job, outcome):
         if watcher:
             watcher.epoch(record)
+    return finished(job, outcome)
+
+
+def finished(job: Job, outcome: TrainingResult) -> Trained:
+    """The scorer with the weights of the selected epoch."""
+    method = job.method
     job.model.load_state_dict(outcome.weights)
     return Trained(type(method), method.model_name(), "network", job.model, outcome, job.data.batch_size)
 
@@ -66,6 +77,8 @@ def assemble(method: GradientMethod, training: Training) -> Job:
         batching = Batching(method.batch, _targets(method, training), method.batch_assignment())
         data = training_shares(source, config, config.ranks or 1, batching)
     model = _scorer(method, training, data)
+    if training.initial_weights is not None:
+        model.load_state_dict(training.initial_weights)
     first = processes.rank == 0  # scores for all ranks
     heldout = source.heldout() if first else None
     test = source.test_instances() if first and config.trace_every else np.empty(0)

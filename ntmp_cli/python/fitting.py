@@ -44,7 +44,8 @@ def _with_network(config: TrainConfig, source: ArraySource) -> Trained:
     import torch
 
     from ntmp_cli.learning.network_prior import network_prior
-    from ntmp_cli.learning.trainer import Training, train_scorer
+    from ntmp_cli.learning.oriented_training import train_oriented
+    from ntmp_cli.learning.trainer import Training
 
     if not len(source.unlabeled):
         raise UsageError(
@@ -55,7 +56,7 @@ def _with_network(config: TrainConfig, source: ArraySource) -> Trained:
     if config.prior is None:
         prior = network_prior(config, source, torch.device("cpu"))
         config = config.model_copy(update={"prior": prior.value})
-    trained = replace(train_scorer(Training(config, source)), prior=prior)
+    trained = replace(train_oriented(Training(config, source, prior_is_known=prior is None)), prior=prior)
     held = source.heldout_data
     return trained if held is None else replace(trained, heldout=score_heldout(trained.scorer, held))
 

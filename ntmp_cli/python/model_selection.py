@@ -14,7 +14,6 @@ from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import UsageError
-from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.python.tuple_rows import Ints, TupleRows, read_tuples
 
 # Probabilities of classifiers that were not trained on counts are kept this far from 0 and 1.
@@ -66,7 +65,7 @@ def count_likelihood_score(estimator: Any, X: Any, y: Any) -> float:
         last = last.steps[-1][1] if hasattr(last, "steps") else last.best_estimator_
     groups: TupleRows = known.groups
     if hasattr(last, "tuple_rate_"):
-        z = estimator.decision_function(X)[groups.rows] - rate_shift(last.prior_, last.tuple_rate_)
+        z = estimator.decision_function(X)[groups.rows] - last.tuple_shift_
         law, spread = count_noise(last.count_noise_), last.spread_ or 0.0
     else:
         z = logit(np.clip(estimator.predict_proba(X)[groups.rows, 1], EDGE, 1 - EDGE))

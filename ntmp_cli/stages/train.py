@@ -120,9 +120,9 @@ def train(
             # Refuses what could not be published before anything is computed.
             dump_estimator(named_estimator(config.model, config.estimator))
         source = StoredTuples(tuples)
-        publish(train_table(config, source), source)
+        publish(train_table(config, source, prior_is_known=prior.source in ("given", "known")), source)
     else:
-        _train_network(config, tuples, options.features or out.parent, (options, store), publish)
+        _train_network(config, tuples, prior, (options, store), publish)
     return open_artifact(out, "run")
 
 
@@ -141,7 +141,7 @@ def _require_pool(config: TrainConfig, tuples: TuplesArtifact) -> None:
 def _train_network(
     config: TrainConfig,
     tuples: TuplesArtifact,
-    features: Path,
+    resolved: Prior,
     how: tuple[TrainOptions, CheckpointStore],
     publish: Callable[[Trained, StoredTuples], None],
 ) -> None:
@@ -159,13 +159,19 @@ def _train_network(
     device = choose_device(options.device)
     with process_group(device) as processes:
         environment = Environment(device, store, processes, options.watcher)
-        source = _source(config, tuples, features, environment)
+        source = _source(config, tuples, options.features or store.beside, environment)
         prior = None
         if config.prior is None:
             prior = processes.first_rank_then_others(lambda: network_prior(config, source, device))
             config = config.model_copy(update={"prior": prior.value})
         _warn_of_unused(config, methods.get(config.method)(config, source.task))
-        training = Training(config, source, true_labels=partial(true_targets, tuples), environment=environment)
+        training = Training(
+            config,
+            source,
+            prior_is_known=resolved.source in ("given", "known"),
+            true_labels=partial(true_targets, tuples),
+            environment=environment,
+        )
         trained = replace(_interruptible(training, store), prior=prior)
         if processes.rank == 0:
             publish(trained, source)
@@ -180,14 +186,14 @@ def train_cell(training: dict[str, Any], tuples: str, out: str, features: str, d
 
 def _interruptible(training: Training, store: CheckpointStore) -> Trained:
     """Train; a training of several epochs saves its state before it stops."""
+    from ntmp_cli.learning.oriented_training import train_oriented
     from ntmp_cli.learning.resuming import UnfitStateError
-    from ntmp_cli.learning.trainer import train_scorer
 
     if not issubclass(methods.get(training.config.method), GradientMethod):
-        return train_scorer(training)
+        return train_oriented(training)
     with stop_requested() as stop:
         try:
-            return train_scorer(replace(training, environment=replace(training.environment, stop=stop)))
+            return train_oriented(replace(training, environment=replace(training.environment, stop=stop)))
         except UnfitStateError as error:
             raise store.unusable(error.message) from None
 
@@ -378,4 +384,5 @@ def _summary(
         loss=selected["loss"],
         heldout_risk=selected["heldout_risk"],
         spread=trained.spread,
+        orientation_z=trained.orientation_z,
     )

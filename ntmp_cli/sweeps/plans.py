@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ntmp_cli.config import (
@@ -90,7 +90,10 @@ def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, give
             hint="Use tuples of another rate, or a smaller --margin.",
         )
     shared: dict[str, dict[str, Any]] = {"make_tuples": {"prior": prior}, "train": {"method": "ure"}}
-    cells = _cells(config, points, shared, given_tuples)
+    # Some of these priors contradict the counts: what comes of that is the question.
+    cells = tuple(
+        replace(cell, training=_trusting_prior(cell.training)) for cell in _cells(config, points, shared, given_tuples)
+    )
     return SweepPlan("prior", config, "offset", cells, tuple(left_out), prior, mean_rate)
 
 
@@ -133,6 +136,13 @@ def plan_grid(config: GridSweepConfig, *, given_tuples: bool = False) -> SweepPl
         position = {f"{group}.{key}": value for (group, key, _), value in zip(axes, combination, strict=True)}
         points.append(_Point(position, chosen["make_tuples"], chosen["train"]))
     return SweepPlan("grid", config, None, _cells(config, points, {}, given_tuples))
+
+
+def _trusting_prior(training: TrainConfig) -> TrainConfig:
+    """The same, oriented by its prior where the method is oriented by anything."""
+    if getattr(training.settings, "trust", "none") is not None:
+        return training
+    return training.model_copy(update={"settings": training.settings.model_copy(update={"trust": "prior"})})
 
 
 def _too_near(prior: float, mean_rate: float, margin: float, symbol: str) -> str | None:

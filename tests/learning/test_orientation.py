@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit
 
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.averaging import WeightAverage
@@ -15,7 +14,7 @@ from ntmp_cli.learning.callbacks import EpochEnd, Networks
 from ntmp_cli.learning.groups import require_orientation
 from ntmp_cli.learning.method import HeldoutScores
 from ntmp_cli.learning.models import build_scorer, predict
-from ntmp_cli.learning.orientation import Orientation, flip, orientation_z
+from ntmp_cli.learning.orientation import Orientation, flip
 from ntmp_cli.learning.processes import OneProcess
 
 DIM = 4
@@ -133,22 +132,6 @@ def test_other_ranks_decide_nothing_and_follow_the_first(centre):
     expected = before if centre is None else 2 * centre - before
     assert np.allclose(predict(made.model, X), expected, atol=1e-5)
     assert ("flipped" in end.fields) == (centre is not None)
-
-
-def test_z_is_the_difference_of_mean_probabilities_in_standard_errors():
-    rng = np.random.default_rng(3)
-    inside, outside = rng.normal(0, 2, 300), rng.normal(0.4, 2, 500)
-    heldout = HeldoutScores(inside, np.full(100, 3), np.ones(100, np.int64), outside)
-    p, q = expit(inside), expit(outside)
-    expected = (q.mean() - p.mean()) / np.sqrt(p.std() ** 2 / 300 + q.std() ** 2 / 500)
-    assert orientation_z(heldout) == pytest.approx(expected, rel=1e-9)
-    mirrored = HeldoutScores(-inside, heldout.sizes, heldout.counts, -outside)
-    assert orientation_z(mirrored) == pytest.approx(-expected, rel=1e-9)
-
-
-def test_constant_scores_have_no_orientation():
-    nothing = np.zeros(6, dtype=np.float32)
-    assert orientation_z(HeldoutScores(nothing, np.full(2, 3), np.ones(2, np.int64), nothing)) == 0
 
 
 @pytest.mark.parametrize(

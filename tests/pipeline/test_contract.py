@@ -170,15 +170,15 @@ def test_results_go_to_stdout_and_progress_to_stderr(ntmp_done, tuples, tmp_path
 
 
 def test_quiet_says_nothing_on_stderr(ntmp_done, tuples, tmp_path):
-    ended = ntmp_done("--quiet", "train", "--tuples", tuples, "--prior", 0.4, "--epochs", 1, "--out", tmp_path / "r")
+    ended = ntmp_done("--quiet", "train", "--tuples", tuples, "--prior", 0.6, "--epochs", 1, "--out", tmp_path / "r")
     assert ended.err == ""
     assert ended.out
 
 
 def test_warnings_go_to_stderr_and_leave_the_json_alone(ntmp_done, tuples, tmp_path):
-    training = ("train", "--tuples", tuples, "--prior", 0.4, "--model", "linear", "--epochs", 1)
+    training = ("train", "--tuples", tuples, "--prior", 0.6, "--model", "linear", "--epochs", 1)
     ended = ntmp_done(*training, "--json", "--out", tmp_path / "r")
-    assert "warning: --prior 0.4 differs from the prior of the unlabeled pool 0.5\n" in ended.err
+    assert "warning: --prior 0.6 differs from the prior of the unlabeled pool 0.5\n" in ended.err
     assert ended.json["kind"] == "run"
 
 

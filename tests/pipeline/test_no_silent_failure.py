@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,34 @@ def test_processes_that_cannot_find_each_other_are_one_message(
     assert open_artifact(tmp_path / "tuples").kind == "tuples"
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "study").exists()
+
+
+# --- orientation ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_a_half(tmp_path_factory, ntmp_done):
+    """Tuples of three with one positive, and a pool that is half positive."""
+    out = tmp_path_factory.mktemp("orientation") / "t"
+    data = ("--dataset", "gaussians:dim=2,separation=3,size=2000,test=200", "--tuple", "3:1", "--prior", 0.5)
+    ntmp_done("make-tuples", *data, "--num-tuples", 300, "--out", out)
+    return out
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_a_prior_that_contradicts_the_counts_is_refused_with_both_numbers_unless_one_is_trusted(
+    model, at_a_half, tmp_path, ntmp, ntmp_done
+):
+    shape = ("--model", model, "--epochs", 4) if model == "mlp" else ("--model", model)
+    training = ("train", "--tuples", at_a_half, "--prior", 0.2, *shape)
+    ended = ntmp(*training, "--out", tmp_path / "r")
+    assert ended.code == 4
+    assert re.search(
+        r"prior 0\.2 and the tuples' rate 0\.3333 .* z = \d+\.\d, .* \d+\.\d nats more probable", ended.err
+    )
+    assert not (tmp_path / "r").exists()
+    shown = ntmp_done(*training, "--trust", "counts", "--out", tmp_path / "counts")
+    assert re.search(r"orientation\s+z = \d+\.\d, certain", shown.out)
+    inspected = ntmp_done("inspect", tmp_path / "counts", "--json").json
+    assert inspected["summary"]["orientation_z"] >= 3
+    assert inspected["config"]["trust"] == "counts"

@@ -51,6 +51,14 @@ def test_an_estimate_at_the_mean_rate_has_nothing_to_be_compared_with():
         plan_prior(PriorSweepConfig(), 0.35, 1 / 3)
 
 
+@pytest.mark.parametrize(("given", "trust"), [({}, "prior"), ({"trust": "counts"}, "counts")])
+def test_a_sweep_of_wrong_priors_trusts_them_unless_told_otherwise(given, trust):
+    """Some of them contradict the counts, and the question is what comes of that."""
+    config = PriorSweepConfig(train={"method": "count", **given}, offsets=(0.0, 0.1), seeds=(0,))
+    assert [cell.training.settings.trust for cell in plan_prior(config, 0.5, 0.2).cells] == [trust, trust]
+    assert plan_prior(PriorSweepConfig(offsets=(0.0,)), 0.5, 0.2).cells[0].training.ignored == ()
+
+
 def test_the_tuples_may_have_another_prior_than_the_estimate_and_another_method():
     config = PriorSweepConfig(make_tuples={"prior": 0.6}, train={"method": "count"}, offsets=(0.0,), seeds=(0,))
     (cell,) = plan_prior(config, 0.5, 0.2).cells

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.caching import cached_by_composition
-from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation
+from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.learning.methods.ure import RISK_TERMS, MarginSettings
 from ntmp_cli.settings import MethodSettings
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.callbacks import Callback
     from ntmp_cli.learning.count_kernel import CountKernel
+    from ntmp_cli.learning.orientation_evidence import OrientationTest
 
 # Pseudo-labels are learned at every second step, with twice the weight: the same gradient at half the price.
 PSEUDO_LABELS_EVERY = 2
 # Fraction of training over which the weight of the warm-up objective falls from 1 to 0.
 WARMUP_FRACTION = 0.5
+# The risk warms up where all data together tell its sign: its signal in standard errors.
+WARMUP_SIGNAL = 2.0
+# The sign test after every epoch needs no more tuples.
+SIGN_TEST_TUPLES = 1000
 
 
 class CountNoiseSettings(MethodSettings):
@@ -56,6 +62,15 @@ class CountSettings(CountNoiseSettings, MarginSettings):
         ge=0,
         lt=1,
         description="Share of an unlabeled instance's features that are masked in self-training; 0: none.",
+    )
+    assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
+        None,
+        description="Outside knowledge of the pool, for tuples whose orientation is uncertain: prior<0.5 or prior>0.5.",
+    )
+    trust: Literal["prior", "counts"] | None = Field(
+        None,
+        description="What decides the orientation where the prior and the counts contradict each other, "
+        "or are both uncertain.",
     )
 
 
@@ -86,7 +101,7 @@ class CountPlain(GradientMethod):
         assert isinstance(config.settings, CountNoiseSettings)
         self.law = law = count_noise(config.settings.count_noise)
         # The network's scores are at the deployment prior; the likelihood needs them at the tuples' rate.
-        self.shift = rate_shift(self.prior, task.rate)
+        self.shift = rate_shift(self.prior, task.rate, task.instances)
         self._kernel = cached_by_composition(lambda sizes, counts: CountKernel(CountObservations(sizes, counts, law)))
 
     def prepare(self, batch: Batch, progress: float) -> Any:
@@ -121,8 +136,9 @@ class Count(CountPlain):
 
     The likelihood alone has a mirrored local optimum and a plateau at constant scores. The warm-up objective (the
     class-clamped unbiased risk, or cross-entropy with the closed form's probabilities) has a first-order signal and one
-    orientation; its weight falls from 1 to 0 over the first half of training. Without a warm-up, or where every rate
-    equals π, a sign test on held-out data decides whether to flip the network. From a fifth of training on, every
+    orientation; its weight falls from 1 to 0 over the first half of training. The risk is used where its sign is beyond
+    the noise of all data; inside the margin it has less weight. A sign test on held-out data flips a network that is
+    certainly mirrored. From a fifth of training on, every
     second step also learns the averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of
     it on with a share of their features masked (`mask_rate`).
     """
@@ -136,12 +152,16 @@ class Count(CountPlain):
         require_orientation(task.symmetric, self.prior)
         assert isinstance(config.settings, CountSettings)
         self.options = config.settings
-        sizes = [n * k for n, _, k in task.strata]
-        rates = [m / n for n, m, _ in task.strata]
+        require_side(self.options, task, self.prior)
         self._coefficients = cached_coefficients(self.prior)
-        # Inside the margin the risk is mostly noise, which would outweigh the likelihood.
-        outside_margin = normalised_gap([*sizes, task.unlabeled], [*rates, self.prior]) >= self.options.margin
-        self._risk_warmup = self.options.warmup == "risk" and outside_margin
+        sizes, rates = [n * k for n, _, k in task.strata], [m / n for n, m, _ in task.strata]
+        groups = [*sizes, task.unlabeled], [*rates, self.prior]
+        # A prior that is not trusted orients nothing.
+        asked = self.options.warmup == "risk" and self.options.trust != "counts"
+        self._risk_warmup = asked and signal_to_noise(*groups) >= WARMUP_SIGNAL
+        # The noise of a batch grows as the gap falls: inside the margin it would outweigh the likelihood.
+        margin = self.options.margin
+        self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
 
     def targets(self) -> Targets:
         return "discriminant" if self.options.warmup == "discriminant" else "none"
@@ -163,7 +183,7 @@ class Count(CountPlain):
             return replace(plain, warmup_weight=weight, closed_form=batch.targets)
         if self._risk_warmup and weight > 0:
             coefficients = self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
-            return replace(plain, warmup_weight=weight, risk=coefficients and coefficients[:2])
+            return replace(plain, warmup_weight=weight * self._risk_weight, risk=coefficients and coefficients[:2])
         return plain
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
@@ -207,23 +227,48 @@ class Count(CountPlain):
             "negative_rate": dict(zip(names, below, strict=True)),
         }
 
+    def orientation_test(self, *, prior_is_known: bool = True) -> OrientationTest:
+        """What decides the orientation; a prior that was estimated from the counts is no evidence beside them."""
+        from ntmp_cli.learning.orientation_evidence import OrientationTest
+
+        known = prior_is_known or self.task.symmetric
+        return OrientationTest(self.task, self.prior, self.prior if known else None, self.law)
+
     def centre_if_flipped(self, heldout: HeldoutScores) -> float | None:
-        """Where to mirror the scores if the classes are exchanged; None if they are not.
+        """Where to mirror the scores if the classes look exchanged; else None.
 
-        The first order, U against tuples, decides where it is certain; else the likelihood of the counts under either
-        sign. When a warm-up objective fixes the orientation, flip only if the sign test rejects it (|z| > 3).
+        A network on the plateau is never flipped by its counts: its sign is chance, and the test of the sign too. When
+        a warm-up objective fixes the orientation, or the pool alone tells it, only certain evidence flips.
         """
-        from ntmp_cli.counting.recalibration import looks_mirrored
-        from ntmp_cli.learning.orientation import CERTAIN, orientation_z
+        from ntmp_cli.learning.orientation_evidence import CERTAIN, UNDECIDED
 
-        z = orientation_z(heldout) * np.sign(self.prior - self.task.rate)
-        if self.options.warmup == "discriminant" or self._risk_warmup:
-            flipped = z < -CERTAIN
-        elif abs(z) > CERTAIN or self.task.symmetric:
-            flipped = z < 0
-        else:
-            flipped = looks_mirrored(heldout.tuple_scores - self.shift, observed_counts(heldout, self.law))
-        return self.shift if flipped else None
+        few = min(len(heldout.sizes), SIGN_TEST_TUPLES)
+        inside = int(heldout.sizes[:few].sum())
+        judged = replace(
+            heldout,
+            tuple_scores=heldout.tuple_scores[:inside],
+            sizes=heldout.sizes[:few],
+            counts=heldout.counts[:few],
+        )
+        test = self.orientation_test()
+        evidence = test.evidence([heldout], test.count_fits(judged)).believed(self.options.trust)
+        return self.shift if evidence.z < -(CERTAIN if self.warms_up or self.task.symmetric else UNDECIDED) else None
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether an objective of one orientation starts the training."""
+        return self.options.warmup == "discriminant" or self._risk_warmup
+
+
+def require_side(options: CountSettings, task: Task, prior: float | None) -> None:
+    """Refuse settings of the orientation that cannot be meant."""
+    if options.trust == "counts" and task.symmetric:
+        raise UsageError(
+            "trust: every tuple is half positive, so that the counts do not tell the classes apart",
+            hint="Trust the prior, or add tuples of another rate.",
+        )
+    if options.assume is not None and prior is not None and (prior < 0.5) != (options.assume == "prior<0.5"):
+        raise UsageError(f"assume: {options.assume}, but the prior is {prior:g}", hint="Leave one of them out.")
 
 
 def observed_counts(heldout: HeldoutScores, law: NoiseLaw) -> CountObservations:

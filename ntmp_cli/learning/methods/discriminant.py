@@ -76,7 +76,7 @@ class ClosedForm(FittedMethod):
         return looks_mirrored(np.concatenate(scores), observed)
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
-        return tuple_nll(heldout, rate_shift(self.prior, self.task.rate), self._law())
+        return tuple_nll(heldout, rate_shift(self.prior, self.task.rate, self.task.instances), self._law())
 
     def _law(self) -> NoiseLaw:
         from ntmp_cli.counting.laws import count_noise

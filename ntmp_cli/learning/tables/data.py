@@ -42,13 +42,15 @@ class TableData:
     """(T,) tuples of one block are never divided between folds."""
     weights: Floats | None = None
     """(T,) weights of the tuples."""
+    trusts_prior: bool = False
+    """Whether the prior orients the fit even against the counts."""
 
     def objective(self, spread: float = 0.0) -> CountObjective:
         return CountObjective(self.observed, spread, self.weights)
 
     @property
     def rate(self) -> float:
-        return usable_rate(float(self.observed.counts.sum() / self.observed.sizes.sum()))
+        return usable_rate(float(self.observed.counts.sum() / self.observed.sizes.sum()), self.observed.instances)
 
     @cached_property
     def one_rate(self) -> bool:
@@ -71,4 +73,5 @@ class TableData:
         """These tuples, given in ascending order, with the whole pool."""
         observed = CountObservations(self.observed.sizes[which], self.observed.counts[which], self.observed.law)
         weights = None if self.weights is None else self.weights[which]
-        return TableData(self.x[self.rows(which)], observed, self.unlabeled, self.prior, weights=weights)
+        x = self.x[self.rows(which)]
+        return TableData(x, observed, self.unlabeled, self.prior, weights=weights, trusts_prior=self.trusts_prior)

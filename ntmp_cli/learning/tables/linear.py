@@ -30,7 +30,7 @@ class LinearModel(NamedTuple):
 
 def constant_model(features: int, rate: float) -> LinearModel:
     """The same log-odds for every instance."""
-    return LinearModel(np.zeros(features), float(logit(usable_rate(rate))))
+    return LinearModel(np.zeros(features), float(logit(rate)))
 
 
 def count_fit(
@@ -84,7 +84,8 @@ def logistic_fit(x: Floats, targets: Floats, penalty: float, weights: Floats | N
         z = model.scores(x)
         return float(by_row @ (np.logaddexp(0, z) - targets * z)), by_row * (expit(z) - targets)
 
-    return _minimise(x, loss, penalty, constant_model(x.shape[1], float(np.average(targets, weights=by_row))))
+    rate = usable_rate(float(np.average(targets, weights=by_row)), len(x))
+    return _minimise(x, loss, penalty, constant_model(x.shape[1], rate))
 
 
 def _minimise(

@@ -40,6 +40,8 @@ def start_model(data: TableData, x: Floats, standardise: Standardisation) -> Lin
         z = model.scores(x)
         first_order = 0.0 if pool is None else _first_order(data, z, model.scores(pool))
         against = first_order**2 / 2 if first_order < 0 else 0.0
+        if data.trusts_prior and first_order < 0:
+            against = np.inf
         value, _ = data.objective().value_and_gradient(z)
         return against - value
 

@@ -14,9 +14,11 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import NotIdentifiableError, UsageError
-from ntmp_cli.learning.groups import rate_shift, require_orientation
+from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rate
 from ntmp_cli.learning.method import HeldoutScores, methods
+from ntmp_cli.learning.methods.count import CountSettings, require_side
 from ntmp_cli.learning.model_choice import is_estimator
+from ntmp_cli.learning.orientation_evidence import OrientationTest, require_agreement, require_certainty
 from ntmp_cli.learning.pool_prior import prior_of_pool
 from ntmp_cli.learning.results import EpochRecord, InstanceScorer, Trained, TrainingResult
 from ntmp_cli.learning.tables.data import TableData
@@ -31,8 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# What stands for an unknown prior whose side is known: of tuples that are half positive only the side is used.
+ASSUMED_PRIORS = {"prior<0.5": 0.25, "prior>0.5": 0.75}
 
-def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None) -> Trained:
+
+def train_table(
+    config: TrainConfig, source: TupleSource, estimator: Any = None, *, prior_is_known: bool = True
+) -> Trained:
     """The configured learner, fitted to all tuples; held-out ones too, unless tuples share instances.
 
     Its scores of tuples are out of fold, so that they calibrate and audit as those of held-out tuples do. A
@@ -41,10 +48,11 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
     started = time.perf_counter()
     if (config.ranks or 1) > 1:
         raise UsageError(f"model {config.model} is computed at once, in one process", hint="Or use --model mlp.")
-    heldout, task = source.heldout(), source.task
+    heldout, task, options = source.heldout(), source.task, _options(config)
+    require_side(options, task, config.prior_or_none)
     if (known := config.prior_or_none) is not None:
         require_orientation(task.symmetric, known)
-    elif task.symmetric:
+    elif task.symmetric and options.assume is None:
         raise NotIdentifiableError(
             "every tuple is half positive, so that counts alone do not tell the two classes apart",
             hint="Give the prior of an unlabeled pool, other than 0.5, or add tuples of another rate.",
@@ -58,8 +66,11 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
     fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
     prior = None
     if config.prior_or_none is None:
-        prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"))
-    shift = rate_shift(config.known_prior() if prior is None else prior.value, task.rate)
+        prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"), options.assume)
+    shift = rate_shift(config.known_prior() if prior is None else prior.value, task.rate, task.instances)
+    known = data.prior if prior_is_known or task.symmetric else None
+    known_beside = OrientationTest(task, usable_rate(task.rate, task.instances), known, data.observed.law)
+    z = _orientation_z(known_beside, data, fitted, options)
     scorer = fitted.scorer.moved(shift)
     test = source.test_instances()
     fields = {
@@ -84,8 +95,29 @@ def train_table(config: TrainConfig, source: TupleSource, estimator: Any = None)
             np.empty(0) if heldout is None else scorer.score(heldout.unlabeled),
         ),
         prior=prior,
+        orientation_z=z,
         spread=fitted.spread,
     )
+
+
+def _orientation_z(
+    test: OrientationTest, data: TableData, fitted: FittedTable | FittedEstimator, options: CountSettings
+) -> float:
+    """How sure the orientation is: by all tuples and the pool, and by counts of tuples that a fit has not seen."""
+    observed, judged = data.observed, fitted.judged
+    pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
+    everything = HeldoutScores(fitted.scorer.score(data.x), observed.sizes, observed.counts, pool)
+    unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], pool[:0])
+    evidence = test.evidence([everything], test.count_fits(unseen))
+    require_agreement(evidence, test, options)
+    z = evidence.believed(options.trust).z
+    require_certainty(z, test, options)
+    return z
+
+
+def _options(config: TrainConfig) -> CountSettings:
+    assert isinstance(config.settings, CountSettings), "learners for tables are of the method count"
+    return config.settings
 
 
 def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuples:
@@ -137,13 +169,17 @@ def _table_data(
     x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
+    options, prior = _options(config), config.prior_or_none
+    if prior is None and options.assume is not None and source.task.symmetric:
+        prior = ASSUMED_PRIORS[options.assume]
     data = TableData(
         _rows(x),
         CountObservations(sizes, counts, law),
         unlabeled,
-        config.prior_or_none,
+        None if options.trust == "counts" else prior,
         source.blocks(),
         source.weights(),
+        trusts_prior=options.trust == "prior",
     )
     if heldout is None or not source.shares_instances:
         return data, None

@@ -185,29 +185,32 @@ def test_a_network_that_is_clearly_mirrored_is_flipped_after_every_warm_up(warmu
     assert count.centre_if_flipped(exchanged(right, count.shift)) == count.shift
 
 
-def test_a_network_with_a_warm_up_is_not_flipped_by_chance() -> None:
-    """Scores without information look mirrored half of the time; the risk orients the network, and needs time to."""
-    task, rng = Task([(3, 1, 300)], 600), np.random.default_rng(0)
-    warm, alone = (methods.get("count")(TrainConfig(prior=0.6, warmup=name), task) for name in ("risk", "none"))
-    flips = {"warm": 0, "alone": 0}
+@pytest.mark.parametrize("warmup", ["risk", "none"])
+@pytest.mark.parametrize("prior", [0.6, 1 / 3])
+def test_a_network_on_the_plateau_is_not_flipped(warmup: str, prior: float) -> None:
+    """Scores without information look mirrored half of the time."""
+    count, rng = (
+        methods.get("count")(TrainConfig(prior=prior, warmup=warmup), Task([(3, 1, 300)], 600)),
+        np.random.default_rng(0),
+    )
     for _ in range(20):
         inside, outside = (rng.standard_normal(size).astype(np.float32) for size in (900, 600))
-        noise = HeldoutScores(inside, np.full(300, 3), np.ones(300, np.int64), outside)
-        flips["warm"] += warm.centre_if_flipped(noise) is not None
-        flips["alone"] += alone.centre_if_flipped(noise) is not None
-    assert flips["warm"] == 0
-    assert flips["alone"] > 3
+        assert count.centre_if_flipped(HeldoutScores(inside, np.full(300, 3), np.ones(300, np.int64), outside)) is None
+
+
+def test_at_the_rate_of_the_tuples_a_mirrored_network_is_flipped_by_its_counts() -> None:
+    count = methods.get("count")(TrainConfig(prior=1 / 3), Task([(3, 1, 300)], 600))
+    right = heldout_scores(1 / 3)
+    assert count.centre_if_flipped(right) is None
+    assert count.centre_if_flipped(exchanged(right, count.shift)) == count.shift
 
 
 @pytest.mark.parametrize("prior", [0.2, 0.8])
-@pytest.mark.parametrize("offset", [0.02, 0.5])
-def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_network(
-    prior: float, offset: float
-) -> None:
-    """Counts of n = 2m are as probable under either sign, so that even weak evidence of the pool decides."""
+def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_network(prior: float) -> None:
+    """Counts of n = 2m are as probable under either sign."""
     count = methods.get("count")(TrainConfig(prior=prior, warmup="none"), Task([(2, 1, 300)], 600))
     inside = np.tile(np.array([-1, 1], dtype=np.float32), 300)
-    for step in (offset, -offset):
+    for step in (0.5, -0.5):
         centre = count.centre_if_flipped(
             HeldoutScores(inside, np.full(300, 2), np.ones(300, np.int64), inside + np.float32(step))
         )
@@ -216,3 +219,28 @@ def test_of_tuples_that_are_half_positive_the_unlabeled_pool_alone_orients_the_n
     # Constant scores say nothing, and the network stays as it is.
     nothing = np.zeros(600, dtype=np.float32)
     assert count.centre_if_flipped(HeldoutScores(nothing, np.full(300, 2), np.ones(300, np.int64), nothing)) is None
+
+
+# When the risk warms up.
+
+
+@pytest.mark.parametrize(
+    ("strata", "unlabeled", "prior", "weight"),
+    [
+        ([(3, 1, 300)], 600, 0.5, 1.0),  # outside the margin: full weight
+        ([(50, 1, 100)], 3000, 0.05, 0.6),  # rare positives: a gap of .03 that so many instances tell
+        ([(3, 1, 300)], 600, 0.35, None),  # a gap of .017 that they do not
+        ([(3, 1, 30_000)], 60_000, 0.35, 1 / 3),
+        ([(3, 1, 5)], 6, 0.5, None),  # too few for any gap
+    ],
+)
+def test_the_risk_warms_up_where_all_data_tell_its_sign(
+    strata: list[tuple[int, int, int]], unlabeled: int, prior: float, weight: float | None
+) -> None:
+    count = methods.get("count")(TrainConfig(prior=prior), Task(strata, unlabeled))
+    n, m, _ = strata[0]
+    prepared = count.prepare(Batch(torch.zeros(n + 4, 1), np.array([n]), np.array([m]), n, 4), 0.0)
+    assert (prepared.risk is not None) == (weight is not None)
+    assert prepared.warmup_weight == pytest.approx(weight or 0.0)
+    trusting = methods.get("count")(TrainConfig(prior=prior, trust="counts"), Task(strata, unlabeled))
+    assert trusting.prepare(Batch(torch.zeros(n + 4, 1), np.array([n]), np.array([m]), n, 4), 0.0).risk is None
