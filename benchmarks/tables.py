@@ -116,6 +116,7 @@ ROWS = {
     "trees": Row(ours, {"model": "trees"}, TABLE_CODE),
     "EM: HistGradientBoosting": Row(ours, {"model": "sklearn:ensemble.HistGradientBoostingClassifier"}, TABLE_CODE),
     "discriminant": Row(ours_with_pool, {"method": "discriminant"}, NETWORK_CODE),
+    "mlp": Row(ours_with_pool, {"model": "mlp"}, NETWORK_CODE),
     "mlp (30 epochs)": Row(ours_with_pool, {"model": "mlp", "epochs": 30}, NETWORK_CODE),
     "llp-learn: EM": Row(llp_learn, {"script": PEER}, (PEER,)),
 }
