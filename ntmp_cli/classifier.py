@@ -65,7 +65,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         `ntmp list models` that takes vectors.
     estimator : a scikit-learn classifier with `sample_weight` and `predict_proba`, or a Pipeline that ends in one. EM
         with exact posteriors given the counts fits a copy of it; `model` is not used then.
-    epochs, lr, batch_size : of networks, as in `ntmp train`.
+    epochs, lr, batch_size : of networks, as in `ntmp train`; None for epochs follows the number of steps.
     heldout_share : share of tuples and of unlabeled rows that networks set aside to choose the epoch and to calibrate.
     random_state : seed of initialisation, batch order and what is set aside; equal seeds give equal classifiers.
     settings : any other setting of `ntmp train`, those of the method among them: `clamp="abs"`, `count_noise=0.1`,
@@ -92,7 +92,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         method: str | None = None,
         model: str = AUTO,
         estimator: Any = None,
-        epochs: int = 30,
+        epochs: int | None = None,
         lr: float = 1e-3,
         batch_size: int | None = None,
         heldout_share: float = 0.1,

@@ -67,12 +67,12 @@ def command(
     from ntmp_cli.artifacts.layout import HISTORY
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import run_view
-    from ntmp_cli.stages.train import TrainOptions, train
+    from ntmp_cli.stages.train import TrainOptions, train, training_epochs
 
     limit_threads(threads)
     if tensorboard is not None:  # events are only added, so that inputs may lie in the same folder
         refuse_overlap(tensorboard, [tuples, *([] if prior_from is None else [prior_from])], ["events"])
-    with watching(config.epochs, tensorboard) as watcher:
+    with watching(training_epochs(config, tuples), tensorboard) as watcher:
         options = TrainOptions(
             if_exists, "yes" if resume else "no", device, checkpoint_seconds, watcher=watcher, features=features
         )

@@ -50,7 +50,12 @@ class TrainConfig(Settings):
         description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the one that simulated "
         "tuples know, else estimated on the pool by `count`; 'estimate' forces that.",
     )
-    epochs: int = Field(30, ge=1, description="Passes of a network over tuples and unlabeled data.")
+    epochs: int | None = Field(
+        None,
+        ge=1,
+        description="Passes of a network over tuples and unlabeled data. Default: 30; on tables by `count` as many as "
+        "make 300 steps, from 5 to 30.",
+    )
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
     model: str = Field(
         "auto",
@@ -193,6 +198,12 @@ class TrainConfig(Settings):
         values: dict[str, Any] = dump(self)
         method_settings = values.pop("settings", {})
         return {**values, **method_settings}
+
+    @property
+    def known_epochs(self) -> int:
+        """The length of a training, where it has been resolved."""
+        assert self.epochs is not None, "the length is resolved before a network is trained"
+        return self.epochs
 
     @property
     def prior_or_none(self) -> float | None:

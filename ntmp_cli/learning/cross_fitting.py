@@ -50,7 +50,7 @@ class CrossFit:
 
     def network(self, config: TrainConfig, source: TupleSource, data: TrainingData, number: int) -> Score:
         """The network that these data train; fold `number` has other initial weights."""
-        with self.watching(config.epochs) as watcher:
+        with self.watching(config.known_epochs) as watcher:
             environment = Environment(self.device, watcher=watcher)
             trained = train_scorer(Training(config, source, [data], config.seed + number, environment=environment))
         return trained.scorer.score

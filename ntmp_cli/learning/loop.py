@@ -103,7 +103,8 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
     forward = processes.forward(model)
     yield from outcome.records
 
-    for epoch in range(position.epoch, config.epochs + 1):
+    epochs = config.known_epochs
+    for epoch in range(position.epoch, epochs + 1):
         started, seen = time.perf_counter(), 0
         steps, batches = job.data.epoch(epoch, position.step)
         model.train()
@@ -113,10 +114,10 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
                 position.epoch, position.step = epoch, number
                 env.checkpoints.save(_state(networks, outcome, position))
                 raise InterruptedRunError(
-                    f"interrupted in epoch {epoch} of {config.epochs}, step {number} of {steps}; the state is saved",
+                    f"interrupted in epoch {epoch} of {epochs}, step {number} of {steps}; the state is saved",
                     hint="Repeat it to go on from there; a single training needs the setting `resume`.",
                 )
-            progress = (epoch - 1 + number / steps) / config.epochs
+            progress = (epoch - 1 + number / steps) / epochs
             prepared = method.prepare(composition, progress)
             if prepared is None:
                 continue
@@ -155,7 +156,7 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
         outcome.records.append(record)
         _select(outcome, record, risk, networks.average.model, config)
         position = _Position(epoch + 1)
-        if env.checkpoints.due() and epoch < config.epochs:
+        if env.checkpoints.due() and epoch < epochs:
             env.checkpoints.save(_state(networks, outcome, position))
         yield record
 
@@ -216,7 +217,7 @@ def _epoch_end(job: Job, networks: Networks, fields: dict[str, Any]) -> EpochEnd
 
 def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None:
     every = job.config.trace_every
-    return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.epochs) else None
+    return predict(model, job.test) if every and (epoch % every == 0 or epoch == job.config.known_epochs) else None
 
 
 def _epoch_fields(job: Job, epoch: int, steps: int, position: _Position) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _epoch_fields(job: Job, epoch: int, steps: int, position: _Position) -> dict
     if not np.isfinite(loss):
         raise NotIdentifiableError(f"the loss became {loss} in epoch {epoch}", hint=DIVERGED)
     rows = torch.stack(position.telemetry).cpu().double().numpy()
-    rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.epochs)
+    rate = job.config.lr * schedule(job.config.schedule, (epoch - 1) / job.config.known_epochs)
     return {
         "epoch": epoch,
         "loss": loss,
@@ -257,7 +258,7 @@ def _select(
     Which of several epochs is the best is chance within that error; more training, at a smaller rate, is not.
     """
     if config.select == "last" or risk is None:
-        keep = record.epoch == config.epochs
+        keep = record.epoch == config.known_epochs
     elif outcome.best is None or risk.value < outcome.best.value:
         keep, outcome.best = True, risk
     else:
@@ -334,7 +335,7 @@ def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position
         return _Position()
     stepped = Networks(networks.model, networks.average, _stepped_once(networks.model, job.config))
     test_rows = len(job.test) if env.processes.rank == 0 else None
-    require_fitting(state, _state(stepped, TrainingResult(), _Position()), job.config.epochs, test_rows)
+    require_fitting(state, _state(stepped, TrainingResult(), _Position()), job.config.known_epochs, test_rows)
     networks.model.load_state_dict(state["model"])
     networks.optimizer.load_state_dict(state["optimizer"])
     networks.average.model.load_state_dict(state["average"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +14,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batches import TrainingData
 from ntmp_cli.learning.closed_form import discriminant_targets, prior_weights
 from ntmp_cli.learning.fitting import fit_data
+from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.loop import Environment, Job, train_epochs
 from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, methods
 from ntmp_cli.learning.models import Scorer, build_scorer, predict, snapshot
@@ -50,6 +51,8 @@ class Training:
 
 def train_scorer(training: Training) -> Trained:
     """Train the configured method; the scorer has the weights of the selected epoch."""
+    config = with_length(training.config, training.source.instance, training.source.task)
+    training = replace(training, config=config)
     method = methods.get(training.config.method)(training.config, training.source.task)
     if isinstance(method, FittedMethod):
         return _fit(method, training)

@@ -15,12 +15,11 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batch_assignment import BatchAssignment
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
 from ntmp_cli.learning.folds import fold_tuples
+from ntmp_cli.learning.lengths import default_batch
 from ntmp_cli.learning.models import normalisation, standardises
 from ntmp_cli.ranks import processes_here
 from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
 
-STEPS_ON_SMALL_DATA = 16
-SMALLEST_BATCH = 32
 ORIENTATION_TUPLES = 4000
 # One number per instance of tuples, and of U, in stored order.
 InstanceTargets = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -60,7 +59,7 @@ def training_shares(
             instance_bytes=instance.nbytes,
             # The shares that are read on this machine, by one process or several, divide its memory.
             budget_bytes=config.memory_mb * 2**20 // processes_here(shares),
-            batch_size=config.batch_size or _default_batch(task.instances + task.unlabeled, batching.size),
+            batch_size=config.batch_size or default_batch(task, batching.size),
             seed=config.seed,
             share=share,
             assignment=batching.assignment,
@@ -146,10 +145,6 @@ def _slices(
         for start in range(begin, end, step or max(1, end - begin)):
             yield name, start, min(end, start + (step or end))
         before += rows
-
-
-def _default_batch(instances: int, usual: int) -> int:
-    return min(usual, max(SMALLEST_BATCH, -(-instances // STEPS_ON_SMALL_DATA)))
 
 
 def orientation_sample(data: TrainingData) -> HeldoutData:

@@ -26,7 +26,7 @@ from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
-from ntmp_cli.stages.train import TrainOptions, train
+from ntmp_cli.stages.train import TrainOptions, train, training_epochs
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def run_pipeline(
     for (name, seed), training in study.trainings.items():
         runs.append(out / "runs" / f"{name}-{seed}")
         source = out / f"prior-{seed}" if training.prior is None else None
-        with watching(training.epochs) as watcher:
+        with watching(training_epochs(training, out / f"tuples-{seed}")) as watcher:
             train_options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
             run = train(training, out / f"tuples-{seed}", runs[-1], train_options, prior_from=source)
         yield Step(f"runs/{name}-{seed}", run)

@@ -39,6 +39,7 @@ from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.model_choice import (
     TABLE_METHOD,
@@ -94,7 +95,7 @@ def train(
     if not on_table:
         _require_pool(config, tuples)
     prior = resolve_prior(config, tuples, prior_from)
-    config = config.model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
+    config = _with_length(config, tuples).model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
     plan = training_plan(config, tuples, prior)
     store = CheckpointStore(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
@@ -124,6 +125,18 @@ def train(
     else:
         _train_network(config, tuples, prior, (options, store), publish)
     return open_artifact(out, "run")
+
+
+def training_epochs(config: TrainConfig, tuples_path: Path) -> int:
+    """How many epochs a training will have; 1 where it has none."""
+    require_model(config.model)
+    return _with_length(config, open_artifact(tuples_path, "tuples")).epochs or 1
+
+
+def _with_length(config: TrainConfig, tuples: TuplesArtifact) -> TrainConfig:
+    """With a number of epochs, where a network is trained."""
+    source = StoredTuples(tuples)
+    return config if is_table_training(config, source.instance) else with_length(config, source.instance, source.task)
 
 
 def _require_pool(config: TrainConfig, tuples: TuplesArtifact) -> None:
@@ -225,7 +238,8 @@ def _left_to_training(config: TrainConfig) -> Prior:
 def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
     inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
-    settings = {**config.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
+    resolved = _with_length(config, tuples)
+    settings = {**resolved.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
     files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
     plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
     reads = (*(artifact.path for artifact in inputs), *weights_files(config))

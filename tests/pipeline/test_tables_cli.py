@@ -72,6 +72,16 @@ def test_the_same_seed_gives_the_same_bytes(work, tmp_path, ntmp_done):
         assert (tmp_path / "again" / name).read_bytes() == (work / "auto" / name).read_bytes(), name
 
 
+def test_a_network_is_trained_as_long_as_the_table_asks(work, tmp_path, ntmp, ntmp_done):
+    """13 steps an epoch: 24 epochs make 300. A rerun knows that this is the same training."""
+    train = ("train", "--tuples", work / "t", "--prior", own_data.PRIOR, "--model", "mlp", "--out", tmp_path / "r")
+    ntmp_done(*train)
+    run = open_artifact(tmp_path / "r", "run")
+    assert (run.summary.epochs, run.manifest.config["epochs"]) == (24, 24)
+    assert ntmp_done(*train, "--if-exists", "skip").err == ""
+    assert ntmp(*train, "--epochs", 3, "--if-exists", "skip").code == 2
+
+
 def test_settings_of_networks_are_given_in_vain_and_said_so(work, tmp_path, ntmp_done):
     words = ("--prior", own_data.PRIOR, "--model", "linear", "--epochs", 3, "--lr", 0.1, "--warmup", "none")
     ended = ntmp_done("train", "--tuples", work / "t", *words, "--out", tmp_path / "r")

@@ -1,0 +1,50 @@
+"""How long a network is trained where the number of epochs is not given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.learning.lengths import EPOCHS, with_length
+from ntmp_cli.tuple_source import InstanceFormat, Task
+
+VECTORS, IMAGES = InstanceFormat((10,), np.dtype(np.float32)), InstanceFormat((1, 8, 8), np.dtype(np.uint8))
+
+
+def epochs(instances: int, instance: InstanceFormat = VECTORS, **settings: object) -> int | None:
+    """Of tuples of eight and a pool of the same size, so many instances in all."""
+    task = Task([(8, 2, instances // 16)], instances // 2)
+    return with_length(TrainConfig(**settings), instance, task).epochs
+
+
+@pytest.mark.parametrize(
+    ("instances", "expected"),
+    [
+        (800, 19),  # 16 batches of 50: 300 steps are 19 epochs
+        (256 * 20, 15),
+        (256 * 44, 7),
+        (256 * 1000, 5),
+    ],
+)
+def test_on_tables_epochs_make_300_steps_but_no_fewer_than_five(instances: int, expected: int) -> None:
+    assert epochs(instances) == expected
+
+
+def test_larger_batches_make_fewer_steps_and_more_epochs_up_to_the_usual_number() -> None:
+    assert epochs(256 * 44, batch_size=512) == 14
+    assert epochs(256 * 44, batch_size=256 * 44) == EPOCHS
+
+
+@pytest.mark.parametrize("settings", [{"method": "ure"}, {"method": "count-plain"}, {"encoder": "pca"}])
+def test_other_methods_and_encoders_have_the_usual_number(settings: dict[str, object]) -> None:
+    assert epochs(256 * 44, **settings) == EPOCHS
+
+
+def test_images_have_the_usual_number() -> None:
+    assert epochs(256 * 44, IMAGES) == EPOCHS
+
+
+@pytest.mark.parametrize("instance", [VECTORS, IMAGES])
+def test_a_given_number_is_meant(instance: InstanceFormat) -> None:
+    assert epochs(256 * 44, instance, epochs=100) == 100
