@@ -548,7 +548,7 @@ def test_a_small_gap_is_warned_about_with_its_numbers(ntmp_done, tmp_path):
 
 
 def test_select_best_without_heldout_tuples_warns_and_keeps_the_last_epoch(ntmp_done, tmp_path):
-    ntmp_done("make-tuples", "--prior", 0.5, "--num-tuples", 9, "--heldout-share", 0, "--out", tmp_path / "t")
+    ntmp_done("make-tuples", "--prior", 0.5, "--num-tuples", 60, "--heldout-share", 0, "--out", tmp_path / "t")
     ended = ntmp_done(
         *("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--model", "linear", "--epochs", 2),
         *("--select", "best", "--json", "--out", tmp_path / "r"),
