@@ -19,6 +19,7 @@ import numpy as np
 
 from ntmp_cli.learning.cross_fitting import score_fold, with_other_folds
 from ntmp_cli.learning.groups import rate_shift
+from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.loop import Checkpoints, Environment, State, restore_result, result_state
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.methods.count import Count
@@ -114,7 +115,9 @@ class _AfterFirst:
 
 def train_oriented(training: Training) -> Trained:
     """Train; methods by the count likelihood end on the side of more evidence, with its z, or are refused."""
-    config, source, processes = training.config, training.source, training.environment.processes
+    source, processes = training.source, training.environment.processes
+    config = with_length(training.config, source.instance, source.task)
+    training = replace(training, config=config)
     method = methods.get(config.method)(config, source.task)
     if not isinstance(method, Count):
         return train_scorer(training)
@@ -168,9 +171,10 @@ def _first_start(method: Count, training: Training) -> Trained:
     saved = training.environment.checkpoints.load()
     if saved is None or FIRST not in saved:
         return train_scorer(training)
-    job, outcome = assemble(method, training), TrainingResult()
+    job, outcome, epochs = assemble(method, training), TrainingResult(), training.config.epochs
+    assert epochs is not None, "a training has a length"
     test_rows = len(job.test) if training.environment.processes.rank == 0 else None
-    require_finished(saved[FIRST], snapshot(job.model), training.config.epochs, test_rows)
+    require_finished(saved[FIRST], snapshot(job.model), epochs, test_rows)
     restore_result(saved[FIRST], outcome)
     return finished(job, outcome)
 
