@@ -199,7 +199,7 @@ class RunSummary(Summary):
     loss: float | None
     heldout_risk: float | None
     spread: Annotated[float, Field(ge=0)] | None
-    orientation_z: float | None = None
+    orientation_z: float | None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSummary:

@@ -282,7 +282,12 @@ def test_features_of_an_encoder_are_not_kept_inside_the_tuples(ntmp, shared, tmp
 
 def test_a_study_may_lie_beside_its_data_and_settings(ntmp, ntmp_done, shared, tmp_path):
     npz(Place(tmp_path / "x.npz", shared))
-    settings = (shared / "study.yaml").read_text().replace("['even']", f"['1'], dataset: 'npz:{tmp_path}/x.npz'")
+    settings = (
+        (shared / "study.yaml")
+        .read_text()
+        .replace("epochs: 1}", "epochs: 1, trust: prior}")
+        .replace("['even']", f"['1'], dataset: 'npz:{tmp_path}/x.npz'")
+    )
     (tmp_path / "study.yaml").write_text(settings)
     for _ in range(2):
         ntmp_done("run", tmp_path / "study.yaml", "--out", tmp_path)

@@ -251,8 +251,10 @@ class Count(CountPlain):
             counts=heldout.counts[:few],
         )
         test = self.orientation_test()
-        evidence = test.evidence([heldout], test.count_fits(judged)).believed(self.options.trust)
-        return self.shift if evidence.z < -(CERTAIN if self.warms_up or self.task.symmetric else UNDECIDED) else None
+        fits = test.count_fits(judged)
+        evidence = test.evidence([heldout], fits).believed(self.options.trust)
+        needs_certainty = self.warms_up or self.task.symmetric or fits.on_plateau
+        return self.shift if evidence.z < -(CERTAIN if needs_certainty else UNDECIDED) else None
 
     @property
     def warms_up(self) -> bool:

@@ -20,6 +20,8 @@ CONTRAST_PENALTY = 30.0
 FIT_PENALTY = 1.0
 # Slopes from which a line through the counts is looked for; log-odds beyond the bound are certain.
 SLOPES = (0.5, 1.0, 2.0, 4.0)
+# Classes that a line separates have no finite slope; from a very steep one the penalised fit may jump to the other side.
+LOG_STEEPEST = float(np.log(8.0))
 BOUND = 50.0
 
 
@@ -91,7 +93,7 @@ def _likeliest_line(z: Floats, data: TableData) -> Recalibration:
         # The search begins where scores have the rate of the tuples on average.
         bound = BOUND + slope * float(np.abs(z).max())
         bias = brentq(lambda b, a=slope: float(expit(a * z + b).mean()) - data.rate, -bound, bound)
-        lines.append(recalibrate(z, data.observed, start=(float(np.log(slope)), float(bias))))
+        lines.append(recalibrate(z, data.observed, LOG_STEEPEST, start=(float(np.log(slope)), float(bias))))
     return min(lines, key=lambda line: line.nll)
 
 

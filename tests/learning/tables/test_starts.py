@@ -9,6 +9,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from synthetic import Labelled, one_rate, table
 
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.starts import start_model
 
 
@@ -39,6 +41,17 @@ def test_a_pool_on_the_other_side_outweighs_few_counts() -> None:
     """600 rows of a pool say more about the sign than 150 counts do."""
     drawn = one_rate(150, 4, 1, pool=600, prior=0.8)
     assert area(replace(drawn, data=replace(drawn.data, prior=0.1))) < 0.1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_classes_that_a_line_separates_are_not_exchanged(seed: int) -> None:
+    """From a very steep start the penalised fit jumped to the mirrored optimum, though it is far less probable."""
+    rng = np.random.default_rng(seed)
+    y = np.tile([1, 0, 0], 120)
+    x = rng.normal(size=(len(y), 4)) + 2.5 * y[:, None]
+    data = TableData(x, CountObservations(np.full(120, 3), np.full(120, 1)))
+    model = start_model(data, data.standardisation(x), data.standardisation)
+    assert roc_auc_score(y, model.scores(data.standardisation(x))) > 0.99
 
 
 @pytest.mark.parametrize("m", [1, 4])
