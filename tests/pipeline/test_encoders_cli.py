@@ -17,7 +17,7 @@ from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
 from ntmp_cli.learning.models import build_scorer, predict
 
 ENCODERS = ["pca", "random", "pixels"]
-TRAINING = ("--prior", "0.5", "--epochs", "1", "--json")
+TRAINING = ("--prior", "0.5", "--trust", "prior", "--epochs", "1", "--json")
 
 
 def features_in(folder: Path) -> list[Path]:

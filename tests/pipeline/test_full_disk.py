@@ -19,7 +19,7 @@ import pytest
 from test_resume import content, interrupt, training
 
 REASON = "cannot be written: File too large\nNothing was changed. Free some space, or write elsewhere.\n"
-LINEAR = ("--model", "linear", "--epochs", 1)
+LINEAR = ("--model", "linear", "--epochs", 1, "--trust", "prior")
 
 Words = Callable[[Path], list[object]]
 STAGES: dict[str, Words] = {

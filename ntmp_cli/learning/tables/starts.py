@@ -20,7 +20,8 @@ CONTRAST_PENALTY = 30.0
 FIT_PENALTY = 1.0
 # Slopes from which a line through the counts is looked for; log-odds beyond the bound are certain.
 SLOPES = (0.5, 1.0, 2.0, 4.0)
-# Classes that a line separates have no finite slope; from a very steep one the penalised fit may jump to the other side.
+# Classes that a line separates have no finite slope; from a very steep one the penalised fit may cross to the other
+# side.
 LOG_STEEPEST = float(np.log(8.0))
 BOUND = 50.0
 
@@ -98,9 +99,13 @@ def _likeliest_line(z: Floats, data: TableData) -> Recalibration:
 
 
 def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:
-    """Mean score of the pool less that of the tuples, in standard errors; its sign is that of π − ᾱ."""
-    if data.prior is None or len(pool_scores) < 2:
+    """Mean score of the pool less that of the tuples, in standard errors; its sign is that of π − ᾱ.
+
+    Where neither the counts nor a prior tell the side, that of a pool above the rate is taken, by all folds alike.
+    """
+    half = bool((data.observed.sizes == 2 * data.observed.counts).all())
+    if (data.prior is None and not half) or len(pool_scores) < 2:
         return 0.0
+    side = 1.0 if data.prior is None else float(np.sign(data.prior - data.rate))
     error = np.sqrt(z.var() / len(z) + pool_scores.var() / len(pool_scores))
-    difference = float(pool_scores.mean() - z.mean()) / max(float(error), 1e-12)
-    return difference * float(np.sign(data.prior - data.rate))
+    return float(pool_scores.mean() - z.mean()) / max(float(error), 1e-12) * side
