@@ -31,7 +31,7 @@ def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     return float(roc_auc_score(read_labels(run), scores))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("warmup", ["risk", "none"])
 def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path, seed: int, warmup: str) -> None:
     """|π − α| = 0.0007 gives a risk of pure noise, whose sign means nothing; the counts themselves know."""
@@ -39,13 +39,13 @@ def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path,
     assert auc(tmp_path, data, epochs=15, seed=seed, warmup=warmup) > 0.9
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_count_finds_its_side_without_heldout_data(tmp_path: Path, seed: int) -> None:
     data = {"dataset": "gaussians:dim=2,separation=3,size=4000,test=400", "tuples": ("5:2",), "prior": 0.4}
     assert auc(tmp_path, {**data, "heldout_share": 0.0, "seed": seed}, epochs=8, seed=seed) > 0.95
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3))])
 def test_count_finds_its_side_in_one_epoch(tmp_path: Path, seed: int) -> None:
     data = {"dataset": "gaussians:dim=2,separation=3,size=20000,test=400", "tuples": ("5:2",), "prior": 0.4}
     assert auc(tmp_path, {**data, "seed": seed}, epochs=1, seed=seed, model="linear", lr=0.05) > 0.9

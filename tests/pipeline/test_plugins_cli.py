@@ -294,6 +294,7 @@ def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
     assert "in cost, of which less is better," in (installed.folder / "report" / "words.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_package_serves_the_classifier(installed):
     script = """
 import numpy as np

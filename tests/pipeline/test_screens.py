@@ -79,6 +79,7 @@ def test_a_wide_table_is_not_folded_in_a_pipe(ntmp_done, study, tmp_path, monkey
     assert header.rstrip().endswith("Cliff's δ")
 
 
+@pytest.mark.slow
 def test_a_sweep_shows_short_names_and_what_tells_points_apart(ntmp_done, tmp_path):
     small = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "make_tuples.prior=0.5", "train.epochs=1")
     settings = [word for value in (*small, "train.model=linear") for word in ("--set", value)]

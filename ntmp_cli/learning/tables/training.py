@@ -103,12 +103,10 @@ def train_table(
 def _orientation_z(
     test: OrientationTest, data: TableData, fitted: FittedTable | FittedEstimator, options: CountSettings
 ) -> float:
-    """How sure the orientation is: by all tuples and the pool, and by counts of tuples that a fit has not seen."""
+    """How sure the orientation is: by tuples and pool as fits scored them that had not seen the tuple."""
     observed, judged = data.observed, fitted.judged
-    pool = np.empty(0) if data.unlabeled is None else fitted.scorer.score(data.unlabeled)
-    everything = HeldoutScores(fitted.scorer.score(data.x), observed.sizes, observed.counts, pool)
-    unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], pool[:0])
-    evidence = test.evidence([everything], test.count_fits(unseen))
+    unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], fitted.pool_scores)
+    evidence = test.evidence([unseen], test.count_fits(unseen))
     require_agreement(evidence, test, options)
     z = evidence.believed(options.trust).z
     require_certainty(z, test, options)
