@@ -203,7 +203,7 @@ def main() -> None:
 
 def _write(out: Path, draws: dict[str, list[Draw]]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(document(draws), indent=1, sort_keys=True) + "\n")
+    out.write_text(json.dumps(document(draws), separators=(",", ":"), sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

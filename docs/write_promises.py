@@ -81,15 +81,15 @@ def intervals() -> str:
     kinds = {"exact": "exact", "iid": "i.i.d."}
     rows = []
     for kind, name in kinds.items():
-        some = [draw for draw in draws if draw["pool"] == kind]
-        priors = [draw["prior"] for draw in some]
+        of_kind = [draw for draw in draws if draw["pool"] == kind]
+        priors = [draw["prior"] for draw in of_kind]
         width = np.median([one["ci"][1] - one["ci"][0] for one in priors])
         rows.append([f"prior, {name} pools", shown(sum(map(covers, priors)), len(priors)), "100%", f"{width:.2f}", ""])
-        for metric in some[0]["metrics"]:
-            told = [draw["metrics"][metric] for draw in some if draw["metrics"][metric]["ci"] is not None]
+        for metric in of_kind[0]["metrics"]:
+            told = [draw["metrics"][metric] for draw in of_kind if draw["metrics"][metric]["ci"] is not None]
             width = np.median([one["ci"][1] - one["ci"][0] for one in told])
             bias = np.mean([one["value"] - one["truth"] for one in told])
-            share = f"{len(told) / len(some):.0%}"
+            share = f"{len(told) / len(of_kind):.0%}"
             rows.append(
                 [
                     f"{metric}, {name} pools",

@@ -39,7 +39,7 @@ from ntmp_cli.learning.prior_free import prior_free_training
 from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult, score_heldout
 from ntmp_cli.learning.resuming import require_finished
 from ntmp_cli.learning.trainer import Training, assemble, finished, train_scorer
-from ntmp_cli.learning.training_data import Batching, orientation_sample, training_shares
+from ntmp_cli.learning.training_data import Batching, orientation_sample, training_folds, training_shares
 from ntmp_cli.tuple_source import TupleSource
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 FIRST = "first"
 # Networks of fewer tuples or unlabeled instances tell nothing.
 FEWEST = 20
+FOLDS = 2
 
 
 class Decision(NamedTuple):
@@ -195,7 +196,9 @@ def _from_other_side(training: Training, first: Trained, centre: float) -> Train
 
 
 def _can_be_folded(source: TupleSource) -> bool:
-    return min(sum(tuples for _, _, tuples in source.task.strata), source.task.unlabeled) >= FEWEST
+    tuples, blocks = sum(tuples for _, _, tuples in source.task.strata), source.blocks()
+    divisible = blocks is None or len(np.unique(blocks[:tuples])) >= FOLDS
+    return divisible and min(tuples, source.task.unlabeled) >= FEWEST
 
 
 def _folds(training: Training, first: Trained) -> list[HeldoutScores]:
@@ -207,7 +210,7 @@ def _folds(training: Training, first: Trained) -> list[HeldoutScores]:
     alone = Environment(environment.device, checkpoints, stop=environment.stop)
     shift = rate_shift(config.known_prior(), source.task.rate, source.task.instances)
     folds = []
-    for number, fold, rest in with_other_folds(training_shares(source, settings, 2, Batching(Count.batch))):
+    for number, fold, rest in with_other_folds(training_folds(source, settings, FOLDS, Batching(Count.batch))):
         network = train_scorer(Training(settings, source, [rest], config.seed + number, environment=alone)).scorer
         ours, theirs = (score_fold(fold, score, noise) for score in (network.score, first.scorer.score))
         scores = HeldoutScores(ours.scores + shift, ours.sizes, ours.counts, ours.unlabeled + shift)

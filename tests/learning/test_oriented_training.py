@@ -287,3 +287,28 @@ def test_a_training_that_is_interrupted_in_any_of_its_networks_ends_the_same():
         resumed = replace(of, environment=Environment(checkpoints=Memory({**state, "first": broken})))
         with pytest.raises(UnfitStateError):
             train_oriented(resumed)
+
+
+def test_networks_that_tell_the_side_never_see_a_block_that_they_judge(monkeypatch):
+    tuples, blocks = 60, np.arange(60) % 7
+    source = replace(sampled(3, 1, tuples, 80, 0.5, heldout=False), tuple_blocks=blocks)
+    first = train_scorer(training(source, {**LINEAR, "epochs": 1}, prior=0.5))
+    # A tuple is known by its first member.
+    position = {row.tobytes(): t for t, row in enumerate(source.tuples[::3])}
+    seen: list[set[int]] = []
+
+    def noting(what: Training) -> Trained:
+        members = [chunk.load()[0][::3] for data in what.data or () for chunk in data.tuple_chunks]
+        seen.append({int(blocks[position[row.tobytes()]]) for part in members for row in part})
+        return first
+
+    monkeypatch.setattr(oriented_training, "train_scorer", noting)
+    oriented_training._folds(training(source, LINEAR, prior=0.5), first)
+    assert len(seen) == 2
+    assert seen[0] | seen[1] == set(range(7))
+    assert not seen[0] & seen[1]
+
+
+def test_one_block_leaves_the_side_to_the_first_network():
+    source = replace(sampled(3, 1, 60, 80, 0.8, heldout=False), tuple_blocks=np.zeros(60, np.int64))
+    assert area(train_oriented(training(source, LINEAR, prior=0.8))) > 0.9
