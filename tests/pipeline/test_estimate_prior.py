@@ -219,6 +219,7 @@ def test_what_cannot_be_meant_is_refused(ntmp, tuples, tmp_path, more, code, sai
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_a_study_can_estimate_its_prior_and_compare_it_with_the_known_one(ntmp_done, tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(

@@ -299,6 +299,7 @@ def test_a_study_may_lie_beside_its_data_and_settings(ntmp, ntmp_done, shared, t
     assert f"error: {where}: contains the input {where / 'study.yaml'}, and inputs are never changed\n" in ended.err
 
 
+@pytest.mark.slow
 def test_a_sweep_may_lie_beside_its_tuples_and_settings(ntmp, ntmp_done, shared, tmp_path):
     shutil.copytree(shared / "tuples", tmp_path / "tuples" / "mine")
     (tmp_path / "cells").mkdir()

@@ -101,6 +101,7 @@ def test_kill_at_a_random_access_to_the_file_system(number, stage, launcher, tmp
     check_and_rerun(stage, out, launcher, over_old=over_old, resume=number % 3 == 0)
 
 
+@pytest.mark.slow
 def test_kill_around_the_exchange_of_old_and_new(stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]}")
     # Old and new are exchanged by renameat2, after the manifest and its flushing, before the old one is removed.

@@ -116,6 +116,7 @@ def test_dry_run_lists_what_is_done_and_makes_nothing(swept, ntmp_done, tmp_path
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_or_lost_cell_alone_is_trained_again_with_the_same_bytes(swept, ntmp_done, tmp_path):
     out = tmp_path / "s"
     shutil.copytree(swept, out)
@@ -135,6 +136,7 @@ def test_a_changed_or_lost_cell_alone_is_trained_again_with_the_same_bytes(swept
     assert results == {name: value for name, value in before.items() if name.startswith("results")}
 
 
+@pytest.mark.slow
 def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntmp, tmp_path):
     """One training diverges; tuples of the other prior cannot be drawn, for want of positives."""
     out = tmp_path / "s"
