@@ -12,6 +12,8 @@ from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient
 
+# Counts tell something where scores make them this much more probable than a constant does: a chance of about e^-4.
+CLEAR_NATS = 4.0
 # Step of the difference that stands for a second derivative.
 _STEP = 1e-4
 

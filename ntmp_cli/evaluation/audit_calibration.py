@@ -6,7 +6,7 @@ would fit better wherever scores are overconfident. Calibrated probabilities the
 
     P(y=1 | x) = δ₀ + (1 − δ₀ − δ₁) σ(a·z + b),
 
-and natural groups the random intercept that the training found. a, δ₀ and δ₁ are those of greatest likelihood of
+and natural groups the random intercept of the training. a, δ₀ and δ₁ are those of greatest likelihood of
 
     Σ_t log Σ_k R_ε(recorded | k) ρ_k P(k | x_t) / P(k),
 
@@ -99,13 +99,13 @@ def audit_folds(folds: Sequence[CountedScores], spread: float, confidence: float
     if chosen.assumed.at_random and gain > allowed:
         # Counts may scatter more than those of random tuples without an error: shares of their own must not explain it.
         gain = min(gain, _compared(folds, replace(chosen.assumed, at_random=False)).gain)
-    found = gain > allowed
-    fitted = chosen.noisy if found else chosen.exact
+    is_noisy = gain > allowed
+    fitted = chosen.noisy if is_noisy else chosen.exact
     z, sizes, counts = _joined(folds, fitted.by_fold)
     known = replace(chosen.assumed, noise=fitted.noise)
     judged = audit_counts(z, sizes, counts, _rate(sizes, counts), confidence, known)
     low, high = _limits(folds, chosen, allowed)
-    return replace(judged, noise_ci=(low if found else 0.0, high), gain=gain)
+    return replace(judged, noise_ci=(low if is_noisy else 0.0, high), gain=gain)
 
 
 def _comparison(folds: Sequence[CountedScores], spread: float) -> _Comparison:

@@ -19,9 +19,8 @@ from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recalibration import CLEAR_NATS
 
-# Counts tell something if scores make them this much more probable than a constant does, in nats.
-CLEAR_NATS = 4.0
 FEWEST_TUPLES = 10
 # A wider interval tells nothing.
 WIDEST = 0.3

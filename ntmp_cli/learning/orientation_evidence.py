@@ -62,7 +62,7 @@ class Evidence(NamedTuple):
     def mirrored(self) -> Evidence:
         return Evidence(-self.first_order, -self.counts)
 
-    def believed(self, trust: Trust | None) -> Evidence:
+    def trusted(self, trust: Trust | None) -> Evidence:
         """Of two kinds that disagree the trusted one alone."""
         if trust is None or self.first_order * self.counts >= 0:
             return self

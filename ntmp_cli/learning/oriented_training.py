@@ -79,7 +79,7 @@ class Judgement:
     def decision(self, trust: Trust | None = None) -> Decision:
         """The side with more evidence; on it the network, or mirrored network, whose counts are most probable."""
         test, starts = self.test, self.starts
-        same_side = [agree(starts[0], start) for start in starts]
+        same_side = [same_orientation(starts[0], start) for start in starts]
         fits = [
             fit if same else fit.exchanged() for fit, same in zip(map(test.count_fits, starts), same_side, strict=True)
         ]
@@ -90,7 +90,7 @@ class Judgement:
         evidence = test.evidence(
             [*heldout, *self.folds], reduce(CountFits.plus, map(test.count_fits, self.folds), counts)
         )
-        other = evidence.believed(trust).z < (-UNDECIDED if self.warmed_up else 0.0)
+        other = evidence.trusted(trust).z < (-UNDECIDED if self.warmed_up else 0.0)
         kept = int(np.argmax([fit.mirrored if other else fit.as_is for fit in fits]))
         return Decision(kept, same_side[kept] == other, evidence.mirrored() if other else evidence, not other)
 
@@ -149,14 +149,14 @@ def train_oriented(training: Training) -> Trained:
         log.info("training again from the other side (z = %.1f)", chosen.evidence.z)
         starts.append(train_scorer(_from_other_side(training, starts[0], test.shift)))
         chosen = decide()
-    z = chosen.evidence.believed(options.trust).z
+    z = chosen.evidence.trusted(options.trust).z
     require_certainty(z, test, options, warmed_up=method.warms_up and chosen.first_side)
     kept = starts[chosen.kept]
     return replace(_flipped(kept, method, source) if chosen.flipped else kept, orientation_z=z)
 
 
-def agree(one: HeldoutScores, other: HeldoutScores) -> bool:
-    """Whether two networks have the same orientation: on the whole, their scores rise together."""
+def same_orientation(one: HeldoutScores, other: HeldoutScores) -> bool:
+    """Whether two networks have the same orientation: their scores are positively correlated."""
     a, b = (np.concatenate([scores.tuple_scores, scores.unlabeled_scores]) for scores in (one, other))
     return bool((a - a.mean()) @ (b - b.mean()) >= 0)
 
@@ -215,7 +215,7 @@ def _folds(training: Training, first: Trained) -> list[HeldoutScores]:
         ours, theirs = (score_fold(fold, score, noise) for score in (network.score, first.scorer.score))
         scores = HeldoutScores(ours.scores + shift, ours.sizes, ours.counts, ours.unlabeled + shift)
         beside = HeldoutScores(theirs.scores, theirs.sizes, theirs.counts, theirs.unlabeled)
-        folds.append(scores if agree(beside, scores) else mirrored(scores, shift))
+        folds.append(scores if same_orientation(beside, scores) else mirrored(scores, shift))
     return folds
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ntmp_cli.counting.recalibration import recalibrate
+from ntmp_cli.counting.recalibration import CLEAR_NATS, recalibrate
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
@@ -19,8 +19,6 @@ from ntmp_cli.prior.score_interval import prior_interval
 from ntmp_cli.prior.tails import NeymanPearson, neyman_pearson
 
 DEFAULT, CROSS_CHECK = "em-affine", "moments"
-# Log-likelihood ratios below this leave the orientation uncertain: a chance of about e^-4.
-CLEAR_NATS = 4.0
 # An interval is given when at most this share of its resamples is undefined.
 MOST_UNDEFINED = 0.05
 

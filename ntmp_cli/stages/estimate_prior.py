@@ -25,11 +25,12 @@ from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
+from ntmp_cli.counting.recalibration import CLEAR_NATS
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.model_choice import is_table_training
 from ntmp_cli.learning.prior_free import score_model, table_model
 from ntmp_cli.plugins import plugin_settings
-from ntmp_cli.prior.estimate import CLEAR_NATS, Estimate, PriorEstimates, estimate_priors
+from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure

@@ -158,8 +158,8 @@ def test_nats_of_both_kinds_are_added_up():
 
 @pytest.mark.parametrize(("trust", "z"), [(None, -4.0), ("prior", 4.0), ("counts", -sqrt(32))])
 def test_of_evidence_that_disagrees_the_trusted_kind_is_believed(trust, z):
-    assert Evidence(8.0, -16.0).believed(trust).z == pytest.approx(z)
-    assert Evidence(8.0, 16.0).believed(trust) == (8, 16)
+    assert Evidence(8.0, -16.0).trusted(trust).z == pytest.approx(z)
+    assert Evidence(8.0, 16.0).trusted(trust) == (8, 16)
 
 
 def test_a_prior_on_the_wrong_side_of_the_rate_contradicts_the_counts():

@@ -318,4 +318,6 @@ def test_an_output_beside_its_input_is_made(ntmp_done, shared, tmp_path):
     ntmp_done("evaluate", at.input, "--out", at.input.with_name("input-2"))
     ntmp_done("predict", at.input, shared / "digits.npy", "--out", at.input.with_name("input.csv"))
     ntmp_done("inspect", shared / "tuples", "--figure", at.input.with_name("input.png"))
+    assert all(at.input.with_name(name).exists() for name in ("input-2", "input.csv", "input.png"))
     ntmp_done(*TRAIN, "--tuples", shared / "tuples", "--tensorboard", tmp_path, "--out", tmp_path / "run")
+    assert (tmp_path / "run" / "manifest.json").exists()

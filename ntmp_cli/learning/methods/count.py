@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PSEUDO_LABELS_EVERY = 2
 # Fraction of training over which the weight of the warm-up objective falls from 1 to 0.
 WARMUP_FRACTION = 0.5
-# The risk warms up where all data together tell its sign: its signal in standard errors.
+# The risk warms up where all data tell its sign: its signal in standard errors.
 WARMUP_SIGNAL = 2.0
 # The sign test after every epoch needs no more tuples.
 SIGN_TEST_TUPLES = 1000
@@ -157,8 +157,8 @@ class Count(CountPlain):
         sizes, rates = [n * k for n, _, k in task.strata], [m / n for n, m, _ in task.strata]
         groups = [*sizes, task.unlabeled], [*rates, self.prior]
         # A prior that is not trusted orients nothing.
-        asked = self.options.warmup == "risk" and self.options.trust != "counts"
-        self._risk_warmup = asked and signal_to_noise(*groups) >= WARMUP_SIGNAL
+        by_risk = self.options.warmup == "risk" and self.options.trust != "counts"
+        self._risk_warmup = by_risk and signal_to_noise(*groups) >= WARMUP_SIGNAL
         # The noise of a batch grows as the gap falls: inside the margin it would outweigh the likelihood.
         margin = self.options.margin
         self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
@@ -252,7 +252,7 @@ class Count(CountPlain):
         )
         test = self.orientation_test()
         fits = test.count_fits(judged)
-        evidence = test.evidence([heldout], fits).believed(self.options.trust)
+        evidence = test.evidence([heldout], fits).trusted(self.options.trust)
         needs_certainty = self.warms_up or self.task.symmetric or fits.on_plateau
         return self.shift if evidence.z < -(CERTAIN if needs_certainty else UNDECIDED) else None
 

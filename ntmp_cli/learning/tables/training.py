@@ -108,7 +108,7 @@ def _orientation_z(
     unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], fitted.pool_scores)
     evidence = test.evidence([unseen], test.count_fits(unseen))
     require_agreement(evidence, test, options)
-    z = evidence.believed(options.trust).z
+    z = evidence.trusted(options.trust).z
     require_certainty(z, test, options)
     return z
 
