@@ -1,4 +1,7 @@
-"""Run benchmarks by name (default: all) and print their ratios; `--save` writes benchmarks/RESULTS.md."""
+"""Run benchmarks by name (default: all) and print their ratios; `--save` puts them into benchmarks/RESULTS.md.
+
+Rows of benchmarks that were not run stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,27 @@ def main() -> None:
             print(ratio.line(), flush=True)
             ratios.append(ratio)
     if "--save" in sys.argv:
-        Path(__file__).with_name("RESULTS.md").write_text(report(ratios), encoding="utf-8")
+        page = Path(__file__).with_name("RESULTS.md")
+        page.write_text(report(page.read_text(encoding="utf-8"), ratios), encoding="utf-8")
     if any(not ratio.holds for ratio in ratios):
         sys.exit("a ratio is above its limit (is anything else running on this machine?)")
 
 
-def report(ratios: list[Ratio]) -> str:
+def report(page: str, ratios: list[Ratio]) -> str:
+    """The page with these rows in place of those of the same name; new ones come last."""
     import torch
 
     head = (
         "# Benchmarks\n\nWritten by `python -m benchmarks --save` on an otherwise idle machine: "
         f"{platform.machine()}, {torch.get_num_threads()} threads, Python {platform.python_version()}, "
         f"torch {torch.__version__.partition('+')[0]}. Only the ratios mean anything elsewhere.\n\n"
-        "| what | ours | limit it is held against | ratio | allowed |\n| --- | ---: | ---: | ---: | ---: |\n"
     )
-    return head + "".join(ratio.row() for ratio in ratios)
+    lines = page.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
+    last = next((i for i, line in enumerate(lines) if i >= first and not line.startswith("|")), len(lines))
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines[first:last]}
+    rows |= {ratio.what: ratio.row() for ratio in ratios}
+    return head + "".join([*lines[first - 2 : first], *rows.values(), *lines[last:]])
 
 
 main()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from math import cos, pi
 from typing import Any, Protocol
 
@@ -100,7 +101,9 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
     networks = Networks(model, WeightAverage(model, config.ema), make_optimizer(model, config))
     position = _restore(job, networks, outcome)
     processes, callbacks = env.processes, method.callbacks()
-    forward = processes.forward(model)
+    forward, drops = processes.forward(model), _has_dropout(model)
+    half = config.precision == "bfloat16"
+    autocast = partial(torch.autocast, env.device.type, torch.bfloat16) if half else nullcontext
     yield from outcome.records
 
     epochs = config.known_epochs
@@ -124,10 +127,7 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
             set_learning_rate(networks.optimizer, config.lr * schedule(config.schedule, progress))
             x = _on_device(batch.x, env.device)
             step = Step(epoch, number, progress, composition, batch.tuple_instances, x, prepared, networks, processes)
-            with (
-                _seeded_dropout(model, config.seed, epoch, number, processes.rank),
-                torch.autocast(env.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"),
-            ):
+            with _seeded_dropout(drops, config.seed, epoch, number, processes.rank), autocast():
                 for callback in callbacks:
                     callback.on_step(step)
                 scores = forward(step.x).float()
@@ -166,13 +166,17 @@ def _on_device(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
-@contextmanager
-def _seeded_dropout(model: nn.Module, *purpose: int) -> Iterator[None]:
+def _has_dropout(model: nn.Module) -> bool:
+    return any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules())
+
+
+def _seeded_dropout(drops: bool, *purpose: int) -> AbstractContextManager[None]:
     """Dropout is sampled from the seed and the step, so that a run can be repeated and resumed."""
-    if not any(isinstance(m, _DropoutNd | nn.MultiheadAttention) or _drops_depth(m) for m in model.modules()):
-        yield
-        return
-    seed, *rest = purpose
+    return _seeded(*purpose) if drops else nullcontext()
+
+
+@contextmanager
+def _seeded(seed: int, *rest: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(int(stream(seed, "dropout", *rest).integers(2**62)))
         yield
