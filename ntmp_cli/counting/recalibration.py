@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient
 
@@ -31,19 +32,21 @@ def recalibrate(
     observed: CountObservations,
     steepest: float = 4.0,
     start: tuple[float, float] = (0.0, 0.0),
+    spread: float = 0.0,
 ) -> Recalibration:
     """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS from log a and b.
 
     With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
-    b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z.
+    b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z. `spread` is
+    that of the tuples' intercepts.
     """
     if not np.isfinite(z).all():
         return Recalibration(1.0, 0.0, float("nan"))
-    scores = np.asarray(z, dtype=np.float64)
+    scores, objective = np.asarray(z, dtype=np.float64), CountObjective(observed, spread)
 
     def loss(at: Floats) -> tuple[float, Floats]:
         scaled = np.exp(at[0]) * scores
-        log_prob, gradient = count_gradient(scaled + at[1], observed)
+        log_prob, gradient = objective.by_tuple(scaled + at[1])
         return -float(log_prob.mean()), -np.array([scaled @ gradient, gradient.sum()]) / len(observed)
 
     best = minimize(loss, np.array(start), jac=True, bounds=[(-8, steepest), (-50, 50)])

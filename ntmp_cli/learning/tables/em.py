@@ -2,8 +2,14 @@
 
 E-step: the exact posterior q_i = P(y_i=1 | z, observation) of every member given its tuple's count.
 M-step: the classifier is fitted to every row twice, as positive with weight q_i and as negative with weight 1 − q_i.
-The first posteriors come from the linear count likelihood. A flexible classifier reproduces its posteriors more closely
-in every round, so the number of rounds is chosen by the count likelihood of tuples that a fit has not seen; the same
+
+Natural groups have an intercept b of their own, which the M-step would need as an offset; classifiers of scikit-learn
+take none. Labels take its place: q_i = σ(z_i) + ∂ log P(observation | z) / ∂z_i, with b integrated out, which without
+spread is the posterior. A classifier that reproduces its labels on average in every direction in which it can move,
+Σ (q_i − σ(z_i)) ∂z_i = 0, is then a stationary point of the likelihood with intercepts.
+
+The first labels come from the linear count likelihood. A flexible classifier reproduces its labels more closely in
+every round, so the number of rounds is chosen by the count likelihood of tuples that a fit has not seen; the same
 scores give the line that calibrates the log-odds.
 """
 
@@ -14,18 +20,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.ensemble import PENALTIES, START_PENALTY, Split, folds
+from ntmp_cli.learning.tables.ensemble import (
+    PENALTIES,
+    START_PENALTY,
+    Split,
+    cross_fitted_spread,
+    folds,
+    linear_path,
+)
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, log_odds
-from ntmp_cli.learning.tables.linear import count_fit
-from ntmp_cli.learning.tables.starts import start_model
 
 ROUNDS = 6
 
@@ -39,9 +52,9 @@ class FittedEstimator:
     judged: Ints
     scores: Floats
     pool_scores: Floats
+    spread: float
     nll: float
     learners: Sequence[dict[str, Any]]
-    spread: float | None = None
 
 
 def fit_estimator(
@@ -55,36 +68,46 @@ def fit_estimator(
     seeded = with_seeds(estimator, rng)
     cross_fitting = folds(data, rng) if splits is None else splits
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
-    by_round = _out_of_fold(data, seeded, cross_fitting)
+    spread = cross_fitted_spread(data, cross_fitting)
+    by_round = _out_of_fold(data, seeded, cross_fitting, spread)
     judging, members = data.subset(judged), data.rows(judged)
-    lines = [recalibrate(z[members], judging.observed) for z in by_round]
+    lines = [recalibrate(z[members], judging.observed, spread=spread) for z in by_round]
     best = int(np.argmin([line.nll for line in lines]))
     line = lines[best]
     whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
-    *_, fitted = em(seeded, whole, best + 1)
+    *_, fitted = em(seeded, whole, best + 1, spread)
     facts = {"learner": type(estimator).__name__, "weight": 1.0, "nll": line.nll, "rounds": best + 1}
     scorer = EstimatorScorer(fitted, data.x.shape[1], line.slope, line.intercept)
     z = line.slope * by_round[best] + line.intercept
-    return FittedEstimator(scorer, judged, z[members], z[len(data.x) :], line.nll, [facts])
+    return FittedEstimator(scorer, judged, z[members], z[len(data.x) :], spread, line.nll, [facts])
 
 
-def em(estimator: Any, data: TableData, rounds: int) -> Iterator[Any]:
+def em(estimator: Any, data: TableData, rounds: int, spread: float = 0.0) -> Iterator[Any]:
     """The fitted classifier of every round."""
-    z = _first_scores(data)
+    z = _first_scores(data, spread)
     for _ in range(rounds):
-        fitted = _weighted_fit(estimator, data, count_posterior(z, data.observed))
+        fitted = _weighted_fit(estimator, data, soft_labels(z, data.objective(spread)))
         yield fitted
         z = log_odds(fitted, data.x)
 
 
-def _first_scores(data: TableData) -> Floats:
+def soft_labels(z: Floats, objective: CountObjective) -> Floats:
+    """σ(z) + ∂ log P(observation) / ∂z of every member, within [0, 1]; without spread the exact posterior."""
+    if objective.spread == 0:
+        return count_posterior(z, objective.observed)
+    _, gradient = objective.by_tuple(z)
+    labels: Floats = np.clip(expit(z) + gradient, 0.0, 1.0)
+    return labels
+
+
+def _first_scores(data: TableData, spread: float) -> Floats:
     """Of the linear count likelihood; for tuples of one rate by a weak penalty.
 
     A strong one may leave a constant, at which EM would stay, or exchange the classes.
     """
-    x, objective = data.standardisation(data.x), data.objective()
     penalty = min(PENALTIES) if data.one_rate else START_PENALTY
-    return count_fit(x, objective, penalty, start_model(data, x, data.standardisation)).scores(x)
+    standardise = data.standardisation
+    return linear_path(data, standardise, [penalty], spread)[penalty].scores(standardise(data.x))
 
 
 def require_weighted(estimator: Any) -> None:
@@ -111,7 +134,7 @@ def with_seeds(estimator: Any, rng: np.random.Generator) -> Any:
     return clone(estimator).set_params(**{name: seed for name, seed in seeds.items() if params[name] is None})
 
 
-def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split]) -> Floats:
+def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split], spread: float) -> Floats:
     """(rounds, instances and pool) log-odds by fits that have not seen the tuple; NaN of tuples that are not judged.
 
     Every fold's fit scores a share of the pool.
@@ -120,7 +143,7 @@ def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split]) -> Fl
     scores = np.full((ROUNDS, len(x)), np.nan)
     for fold, split in enumerate(splits):
         rows = np.concatenate([data.rows(split.judged), np.arange(len(data.x) + fold, len(x), len(splits))])
-        for number, fitted in enumerate(em(estimator, data.subset(split.training), ROUNDS)):
+        for number, fitted in enumerate(em(estimator, data.subset(split.training), ROUNDS, spread)):
             scores[number, rows] = log_odds(fitted, x[rows])
     return scores
 

@@ -9,19 +9,17 @@ clearly worse: few tuples cannot tell learners apart, and an average loses littl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
 from ntmp_cli.learning.tables.data import Standardisation, TableData
 from ntmp_cli.learning.tables.linear import (
+    NO_LINE,
     LinearModel,
     constant_model,
     count_fit,
@@ -30,6 +28,7 @@ from ntmp_cli.learning.tables.linear import (
     soft_label_fit,
 )
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
+from ntmp_cli.learning.tables.spread import spread_of
 from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
 
@@ -46,18 +45,10 @@ FEWEST_ROWS_FOR_TREES = 100
 LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
 # From so many rows on, trees of many leaves are tried, and to so many, trees of few.
 ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
-SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
-# Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
-SPREAD_STEPS = 2
 FOLDS = 5
 RESAMPLES = 200
 # A learner is clearly worse if its loss exceeds the least by so many standard errors of the difference.
 CLEARLY_WORSE = 2.0
-# Residual counts depend on predicted ones if the slope exceeds so many standard errors.
-CLEAR_SLOPE = 3.0
-# A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
-CLEAR_GAIN = 3.84
-NO_LINE = LinearModel(np.ones(1), 0.0)
 
 SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
 FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
@@ -140,7 +131,7 @@ def fit_table(
     """
     families = _families(data, model)
     cross_fitting = folds(data, rng) if splits is None else splits
-    spread = _spread(data, cross_fitting)
+    spread = cross_fitted_spread(data, cross_fitting)
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     judging = data.subset(judged)
     rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
@@ -260,62 +251,14 @@ def _out_of_fold(
     return {setting: _OutOfFold(z[kept], z[members:]) for setting, z in scores.items()}
 
 
-def _spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best; 0 if none.
-
-    Fits without spread score the tuples that they have not seen; the likelihood of these gives τ, and fits with this τ
-    give the final one: those without are too sure, and τ would make up for that as well. Where the scatter of counts
-    goes with the features, an intercept that is independent of them is the wrong model, and would hide what is to be
-    learned.
-    """
-    judging = data.subset(np.sort(np.concatenate([split.judged for split in splits])))
+def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
+    """The spread of tuples' intercepts beyond what linear fits say of the tuples that they have not seen."""
     setting = Setting(LINEAR, START_PENALTY)
 
-    def value(spread: float, z: Floats) -> float:
-        log_prob = judging.objective(spread).log_prob(z)
-        return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
+    def scores_under(spread: float) -> Floats:
+        return _out_of_fold(data, [setting], splits, spread)[setting].members
 
-    scores = _out_of_fold(data, [setting], splits, 0.0)[setting].members
-    if _scatter_follows_features(scores, judging):
-        return 0.0
-    none, spread = value(0.0, scores), 0.0
-    for _ in range(SPREAD_STEPS):
-        scores = scores if spread == 0 else _out_of_fold(data, [setting], splits, spread)[setting].members
-        spread = _likeliest(partial(value, z=scores))
-        if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
-            return 0.0
-    return spread
-
-
-def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
-    """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
-
-    Tuples that were filled to different proportions are so. Their features shift with the proportion, and predictions
-    at the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
-    """
-    observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
-    line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)
-    predicted = observed.sum_by_tuple(expit(line.scores(scores[:, None]))) / n
-    weights = n if judging.weights is None else n * judging.weights
-    away = predicted - np.average(predicted, weights=weights)
-    residual = observed.counts / n - predicted
-    residual = residual - np.average(residual, weights=weights)
-    total = float(weights @ away**2)
-    if total == 0:
-        return False
-    slope = float(weights @ (away * residual)) / total
-    error = float(np.linalg.norm(weights * away * (residual - slope * away))) / total
-    return slope > CLEAR_SLOPE * error
-
-
-def _likeliest(value: Callable[[float], float]) -> float:
-    """The spread of greatest value."""
-
-    def loss(log_spread: float) -> float:
-        return -value(float(np.exp(log_spread)))
-
-    bounds = (np.log(SMALLEST_SPREAD), np.log(LARGEST_SPREAD))
-    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02}).x))
+    return spread_of(data.subset(np.sort(np.concatenate([split.judged for split in splits]))), scores_under)
 
 
 def _settings(families: Sequence[str], rows: int, *, one_rate: bool) -> Iterator[Setting]:
@@ -331,7 +274,7 @@ def _settings(families: Sequence[str], rows: int, *, one_rate: bool) -> Iterator
             yield from (Setting(family, start, kind, stages) for kind in kinds for stages in STAGES)
 
 
-def _path(
+def linear_path(
     data: TableData, standardise: Standardisation, penalties: Sequence[float], spread: float
 ) -> dict[float, LinearModel]:
     """Linear fits by penalty. Of random groups they shrink to 0, of natural ones to recalibrated soft labels.
@@ -359,7 +302,7 @@ def _fits(
     x = everything.standardisation(data.x)
     objective = data.objective(spread)
     penalties = {s.penalty for s in settings if s.family != SOFT}
-    path = _path(data, everything.standardisation, sorted(penalties), spread) if penalties else {}
+    path = linear_path(data, everything.standardisation, sorted(penalties), spread) if penalties else {}
     for setting in settings:
         if setting.family == SOFT:
             yield setting, _Fit(soft_label_fit(x, objective, setting.penalty))

@@ -28,6 +28,10 @@ class LinearModel(NamedTuple):
         return scores
 
 
+# z → z, as a model of one score: where the search for a line begins.
+NO_LINE = LinearModel(np.ones(1), 0.0)
+
+
 def constant_model(features: int, rate: float) -> LinearModel:
     """The same log-odds for every instance."""
     return LinearModel(np.zeros(features), float(logit(rate)))

@@ -1,0 +1,78 @@
+"""The spread τ of tuples' intercepts: whether natural groups differ beyond their features, told by left-out counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from ntmp_cli.counting.laws import Floats
+from ntmp_cli.learning.tables.data import TableData
+from ntmp_cli.learning.tables.linear import NO_LINE, count_fit
+
+SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
+# Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
+SPREAD_STEPS = 2
+# Residual counts depend on predicted ones if the slope exceeds so many standard errors.
+CLEAR_SLOPE = 3.0
+# A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
+CLEAR_GAIN = 3.84
+
+
+def spread_of(judging: TableData, scores_under: Callable[[float], Floats]) -> float:
+    """The spread τ of tuples' intercepts under which fits predict the counts of other tuples best; 0 if none.
+
+    `scores_under(τ)` are the scores of the members of `judging` by fits with this spread that have not seen them. Fits
+    without spread give a first τ, and fits with this τ the final one: those without are too sure, and τ would make up
+    for that as well. Where the scatter of counts goes with the features, an intercept that is independent of them is
+    the wrong model, and would hide what is to be learned.
+    """
+
+    def value(spread: float, z: Floats) -> float:
+        log_prob = judging.objective(spread).log_prob(z)
+        return float(log_prob.sum() if judging.weights is None else judging.weights @ log_prob)
+
+    scores = scores_under(0.0)
+    if _scatter_follows_features(scores, judging):
+        return 0.0
+    none, spread = value(0.0, scores), 0.0
+    for _ in range(SPREAD_STEPS):
+        scores = scores if spread == 0 else scores_under(spread)
+        spread = _likeliest(partial(value, z=scores))
+        if 2 * (value(spread, scores) - none) <= CLEAR_GAIN:
+            return 0.0
+    return spread
+
+
+def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
+    """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
+
+    Tuples that were filled to different proportions are so. Their features shift with the proportion, and predictions
+    at the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    """
+    observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
+    line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)
+    predicted = observed.sum_by_tuple(expit(line.scores(scores[:, None]))) / n
+    weights = n if judging.weights is None else n * judging.weights
+    away = predicted - np.average(predicted, weights=weights)
+    residual = observed.counts / n - predicted
+    residual = residual - np.average(residual, weights=weights)
+    total = float(weights @ away**2)
+    if total == 0:
+        return False
+    slope = float(weights @ (away * residual)) / total
+    error = float(np.linalg.norm(weights * away * (residual - slope * away))) / total
+    return slope > CLEAR_SLOPE * error
+
+
+def _likeliest(value: Callable[[float], float]) -> float:
+    """The spread of greatest value."""
+
+    def loss(log_spread: float) -> float:
+        return -value(float(np.exp(log_spread)))
+
+    bounds = (np.log(SMALLEST_SPREAD), np.log(LARGEST_SPREAD))
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.02}).x))
