@@ -178,7 +178,7 @@ def _families(data: TableData, model: str) -> list[str]:
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
-    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones (Eq. 44).
 
     Learners whose mean loss clearly exceeds the least one have no share of the equal half. Blocks are resampled whole.
     """
@@ -261,7 +261,7 @@ def _out_of_fold(
 
 
 def _spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread τ of tuples' intercepts under which linear fits predict the counts of other tuples best; 0 if none.
+    """The spread τ of tuples' intercepts under which linear fits predict other tuples' counts best, or 0 (Eq. 46).
 
     Fits without spread score the tuples that they have not seen; the likelihood of these gives τ, and fits with this τ
     give the final one: those without are too sure, and τ would make up for that as well. Where the scatter of counts
