@@ -2,8 +2,8 @@
 
 Log-odds at the tuples' rate are B·θ, B a few functions of cross-fitted scores: a line, and the function whose mean in
 each class is asked for. At the fitted θ every column h of B has Σ h·P(y=1 | count) = Σ h·p, so that Σ h·p estimates the
-sum of h over the positives even if the line is wrong ("targeted" calibration). Its error is the sandwich: tuples are
-independent, their law need not be the fitted one.
+sum of h over the positives even if the line is wrong ("targeted" calibration; Eq. 55). Its error is the sandwich
+(Eq. 56): tuples are independent, their law need not be the fitted one.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class CalibratedFit:
 
     @property
     def covariance(self) -> Floats:
-        """Of θ̂."""
+        """Of θ̂ (Eq. 56)."""
         tuples, width = self.influence.shape
         matrix: Floats = self.influence.T @ self.influence / (tuples * max(tuples - width, 1))
         return matrix
 
 
 def calibrated_fit(z: Floats, objective: CountObjective, *columns: Floats) -> CalibratedFit:
-    """The likeliest log-odds a·z + b + Σ c·column of these tuples, whose members' scores stand in a row."""
+    """The likeliest log-odds a·z + b + Σ c·column of these tuples, whose members' scores stand in a row (Eq. 55)."""
     basis = np.column_stack([z, np.ones_like(z), *columns])
     scale = np.maximum(basis.std(axis=0), 1e-12)
     scale[1] = 1.0

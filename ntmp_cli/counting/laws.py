@@ -1,7 +1,7 @@
 """Laws of noise: how a recorded count arises from the true one.
 
-A law gives P(recorded | k) for k positives among n members, a sampler of recorded counts, and the matrix of one length.
-No other module knows a law: a new one is one registered class.
+A law gives P(recorded | k) for k positives among n members (L of Eq. 22), a sampler of recorded counts, and the matrix
+of one length. No other module knows a law: a new one is one registered class.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Exact(NoiseLaw):
 @noise_laws.register("off-by-one")
 @dataclass(frozen=True)
 class OffByOne(NoiseLaw):
-    """With probability `rate` the recorded count is one more or one less; from 0 and n, the one neighbour."""
+    """With probability `rate` the recorded count is one more or one less; from 0 and n, the one neighbour.
+
+    Eq. 26.
+    """
 
     rate: float
 

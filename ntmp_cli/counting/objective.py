@@ -2,7 +2,7 @@
 
 In natural groups (villages, patients) members share more than their features. Their log-odds then have an intercept of
 the tuple, b ~ N(0, τ²), which is integrated out by adaptive Gauss–Hermite quadrature, its nodes b_q placed around the
-mode of every tuple's integrand:
+mode of every tuple's integrand (Eqs. 27 and 28):
 
     P(observation | z) = Σ_q w_q P(observation | z + b_q)
     ∂ log P / ∂z_i = Σ_q r_q [P(y_i=1 | z + b_q, observation) − σ(z_i + b_q)],    r_q ∝ w_q P(observation | z + b_q)
@@ -11,7 +11,7 @@ An exact count m needs one table for all nodes. The odds of every set of m membe
 
     log P(m | z + b) = log P(m | z) + b·m − Σ_i [log(1 + e^(z_i + b)) − log(1 + e^(z_i))]
 
-and P(y_i=1 | z + b, m) does not depend on b. With τ = 0 this is the Poisson-binomial likelihood alone.
+(Eq. 29), and P(y_i=1 | z + b, m) does not depend on b. With τ = 0 this is the Poisson-binomial likelihood alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CountObjective:
     """(T,) weights of the tuples; None: all 1."""
 
     def log_prob(self, z: Floats) -> Floats:
-        """(T,) log P(observation) of every tuple, without weights."""
+        """(T,) log P(observation) of every tuple (Eqs. 22, 27), without weights."""
         if self.spread == 0:
             return count_log_prob(z, self.observed)
         nodes = self._nodes(z)
@@ -61,14 +61,17 @@ class CountObjective:
         return total
 
     def value_and_gradient(self, z: Floats) -> tuple[float, Floats]:
-        """The objective and its derivative by the score of every member."""
+        """The objective and its derivative by the score of every member (Eqs. 25, 28)."""
         log_prob, gradient = self.by_tuple(z)
         if self.weights is None:
             return float(log_prob.sum()), gradient
         return float(self.weights @ log_prob), self._member_weights * gradient
 
     def curvature(self, z: Floats) -> Floats:
-        """σ(z)(1 − σ(z)) of every member, in the weights of the tuples: the second derivative if labels were known."""
+        """σ(z)(1 − σ(z)) of every member (h of Eq. 42), in the weights of the tuples.
+
+        The second derivative if labels were known.
+        """
         half = 0.5 / np.cosh(np.clip(z / 2, -300, 300))
         curvature: Floats = half**2 if self.weights is None else self._member_weights * half**2
         return curvature

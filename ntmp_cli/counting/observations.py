@@ -1,7 +1,7 @@
 """What was observed of tuples' counts, as a likelihood over the true count, made ready for the tables of the count law.
 
 Tuple t with n members is observed through L(k) = P(what was recorded | k of its members are positive), k = 0 … n. The
-law of the count, its gradient and its posterior depend on the observation through L alone.
+law of the count, its gradient and its posterior depend on the observation through L alone (Eq. 22).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The law of a tuple's count given scores, its gradient and its posterior.
 
 For scores z_i = logit P(y_i=1 | x_i) the labels of a tuple are independent, and its count Σy is Poisson-binomial. With
-an observation L (see `observations`), p_i = σ(z_i) and q_i = σ(−z_i), two tables over members and counts are enough:
+an observation L (see `observations`), p_i = σ(z_i) and q_i = σ(−z_i), two tables over members and counts are enough
+(Eqs. 22–25):
 
     E_i[k] = P(k positives among the first i members)      E_{i+1}[k] = q_i E_i[k] + p_i E_i[k−1]
     B_i[k] = P(observation | k among the first i)          B_i[k] = q_i B_{i+1}[k] + p_i B_{i+1}[k+1],    B_n = L
@@ -31,7 +32,7 @@ CACHED = 2**16
 
 
 def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
-    """log P(observation | z) of every tuple: scores of shape (…, instances) give (…, tuples)."""
+    """log P(observation | z) of every tuple (Eq. 22): scores of shape (…, instances) give (…, tuples)."""
     scores = _scores(z, observed)
     rows = scores.reshape(-1, scores.shape[-1])
     log_prob = np.empty((len(rows), len(observed)))
@@ -45,24 +46,24 @@ def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) ->
 
 
 def mean_nll(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
-    """Mean of −log P(observation | z) over tuples: scores of shape (…, instances) give shape (…)."""
+    """Mean of −log P(observation | z) (Eq. 22) over tuples: scores of shape (…, instances) give shape (…)."""
     mean: Floats = -count_log_prob(z, observed).mean(axis=-1)
     return mean
 
 
 def count_posterior(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
-    """P(y_i=1 | z, observation) of every member, in a row."""
+    """P(y_i=1 | z, observation) of every member, in a row (Eq. 24)."""
     return _sweep(z, observed)[1]
 
 
 def count_gradient(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[Floats, Floats]:
-    """log P(observation | z) of every tuple and its derivative by the score of every member."""
+    """log P(observation | z) of every tuple and its derivative by the score of every member (Eq. 25)."""
     log_prob, posterior = _sweep(z, observed)
     return log_prob, posterior - expit(np.asarray(z, dtype=np.float64))
 
 
 def count_law(z: Floats) -> Floats:
-    """P(k positives), k = 0 … n, of tuples of one length: log-odds of shape (…, n) give (…, n+1)."""
+    """P(k positives), k = 0 … n, of tuples of one length (E of Eq. 23): log-odds of shape (…, n) give (…, n+1)."""
     p, q = expit(z)[..., None], expit(-z)[..., None]
     law = np.zeros((*z.shape[:-1], z.shape[-1] + 1))
     law[..., 0] = 1
@@ -114,13 +115,13 @@ def _sweep(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[F
 
 
 def _tables(p: Floats, q: Floats, group: CountGroup) -> tuple[Floats, Floats]:
-    """P(observation) (T,) and P(observation, y_i=1) (n, T)."""
+    """P(observation) (T,) and P(observation, y_i=1) (n, T) (Eq. 24)."""
     prefixes, joint = _forward(p, q, group), np.zeros_like(p)
     return _backward(p, q, group, prefixes, joint), joint
 
 
 def _forward(p: Floats, q: Floats, group: CountGroup) -> list[Floats]:
-    """E_i for every member i: a row per count, a column per tuple that has so many members."""
+    """E_i (Eq. 23) for every member i: a row per count, a column per tuple that has so many members."""
     most = len(group.target) - 1
     prefixes = _empty_tables([(min(i + 1, most), here) for i, here in enumerate(group.present)])
     prefixes[0][:] = 1
@@ -149,7 +150,7 @@ def _empty_tables(shapes: list[tuple[int, int]]) -> list[Floats]:
 def _backward(
     p: Floats, q: Floats, group: CountGroup, prefixes: list[Floats] | None = None, joint: Floats | None = None
 ) -> Floats:
-    """B_0[0] (T,); with E also P(observation, y_i=1), into `joint`."""
+    """B_0[0] (T,) (Eq. 23); with E also P(observation, y_i=1), into `joint` (Eq. 24)."""
     back, most = group.target[:, :0], len(group.target) - 1
     for i in reversed(range(len(p))):
         low, here, top = group.lowest[i], group.present[i], min(i + 1, most)

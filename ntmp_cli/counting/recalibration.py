@@ -1,4 +1,4 @@
-"""Scores recalibrated by held-out counts: the line a·z + b under which the observations are most probable."""
+"""Scores recalibrated by held-out counts: the line a·z + b under which the observations are most probable (Eq. 30)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def recalibrate(
     start: tuple[float, float] = (0.0, 0.0),
     spread: float = 0.0,
 ) -> Recalibration:
-    """The line of least mean −log P(observation | a·z + b) over b and log a ≤ `steepest`, by L-BFGS from log a and b.
+    """The line of least mean −log P(observation | a·z + b) (Eq. 30) over b and log a ≤ `steepest`, by L-BFGS.
+
+    It starts from log a and b.
 
     With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
     b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z. `spread` is
@@ -54,12 +56,12 @@ def recalibrate(
 
 
 def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations) -> bool:
-    """Whether the observations are more probable under a·z + b with a < 0 than with a > 0."""
+    """Whether the observations are more probable under a·z + b with a < 0 than with a > 0 (Eq. 39)."""
     return recalibrate(-z, observed).nll < recalibrate(z, observed).nll
 
 
 def line_derivatives(z: Floats, observed: CountObservations, line: Recalibration) -> tuple[Floats, Floats]:
-    """First (T, 2) and second (T, 3: aa, ab, bb) derivatives of each tuple's log P(observation | a·z + b) at a line.
+    """First (T, 2) and second (T, 3: aa, ab, bb) derivatives of each tuple's log P(observation | a·z + b) (Eq. 30).
 
     The first are sums over the members of the gradient in closed form; the second are central differences of these.
     """

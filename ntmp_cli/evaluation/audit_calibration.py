@@ -2,7 +2,8 @@
 
 A confident score that is wrong and a count that is off by one look alike: either puts the recorded count one away from
 the likeliest. A line a·z + b alone cannot say "now and then a confident score is wrong", so that a law of noisy counts
-would fit better wherever scores are overconfident. Calibrated probabilities therefore have a floor and a ceiling,
+would fit better wherever scores are overconfident. Calibrated probabilities therefore have a floor and a ceiling
+(Eq. 64),
 
     P(y=1 | x) = δ₀ + (1 − δ₀ − δ₁) σ(a·z + b),
 
@@ -12,7 +13,7 @@ and natural groups the random intercept of the training. a, δ₀ and δ₁ are 
 
 see `count_audit`; b is such that the mean probability of members is their recorded rate, without which P(k) would not
 be the law of a random tuple's count. Counts are called wrong only if ε > 0 gains more than chance does over ε = 0, both
-with their own a, δ₀, δ₁ and ρ.
+with their own a, δ₀, δ₁ and ρ (Eq. 65).
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ def _start(folds: Sequence[CountedScores], log_slope: float, tail: float) -> tup
 
 
 def _centred(z: Floats, rate: float, slope: float, tails: tuple[float, float], start: float) -> Calibration:
-    """The intercept at which the mean probability is the rate: by Newton's method, or bisection where it overshoots."""
+    """The intercept at which the mean probability is the rate (Eq. 64): by Newton's method, or bisection."""
     scaled = slope * np.asarray(z, dtype=np.float64)
     target = (rate - tails[0]) / (1 - sum(tails))
     low, high = -50.0 - float(scaled.max()), 50.0 - float(scaled.min())

@@ -63,7 +63,7 @@ def equal_width_bins(labels: Bools, p: Floats, weights: Floats | None = None, bi
 
 
 def calibration_error(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS) -> float:
-    """ECE: Σ_b mass_b |frequency_b − confidence_b| over bins of equal width."""
+    """ECE: Σ_b mass_b |frequency_b − confidence_b| over bins of equal width (Eq. 70)."""
     binned = equal_width_bins(labels, p, weights, bins)
     return float(np.abs(binned.positives - binned.p).sum())
 
@@ -75,7 +75,7 @@ def equal_mass_calibration_error(
     bins: int = BINS,
     order: NDArray[np.intp] | None = None,
 ) -> float:
-    """ECE over bins that hold the same weight each, cut along increasing p.
+    """ECE over bins that hold the same weight each, cut along increasing p (Eq. 70).
 
     An instance on a border, and all that share its p, count on both sides in proportion: every bin holds exactly its
     share, and the order of the instances changes nothing. `order` sorts p where that is known already.
@@ -90,14 +90,14 @@ def equal_mass_calibration_error(
 
 
 def brier(labels: Bools, p: Floats, weights: Floats | None = None) -> float:
-    """Mean (p − y)² of a binary forecast."""
+    """Mean (p − y)² of a binary forecast (Eq. 71)."""
     return float(np.average((p - labels) ** 2, weights=weights))
 
 
 def brier_decomposition(
     labels: Bools, p: Floats, weights: Floats | None = None, bins: int = BINS
 ) -> BrierDecomposition:
-    """The terms of `brier` over bins of equal width."""
+    """The terms of `brier` over bins of equal width (Eq. 71)."""
     binned = equal_width_bins(labels, p, weights, bins)
     mass = binned.mass
     full = mass > 0
@@ -139,7 +139,7 @@ class Temperature(NamedTuple):
 
 
 def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
-    """argmin_T of the mean −log P(label | σ(z/T)).
+    """argmin_T of the mean −log P(label | σ(z/T)) (Eq. 72).
 
     With β = 1/T the slope is mean (σ(βz) − y)z, which grows with β: the problem is convex in β, and the root of the
     slope its only minimum. Instances of infinite score are the same at every T and are left out.
@@ -168,7 +168,7 @@ def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
 def temperature_by_counts(
     scores: Floats, sizes: NDArray[np.int64], counts: NDArray[np.int64], shift: float, noise: float = 0.0
 ) -> Temperature:
-    """argmin_T of the mean −log P(count) of held-out tuples, for data without labels.
+    """argmin_T of the mean −log P(count) of held-out tuples, for data without labels (Eq. 72).
 
     Scores are log-odds at the deployment prior, and T divides them there: the decision z > 0 is the same at every T,
     and this T means the same as that of labels. Only then are they moved to the rate of the tuples, z/T − shift with

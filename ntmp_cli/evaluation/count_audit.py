@@ -3,7 +3,7 @@
 With calibrated log-odds z at the tuples' rate ᾱ, the number of positives of a tuple would be Poisson-binomial if
 tuples were sampled at random. They seldom are: a user may choose groups with one positive each. Given its count k,
 however, a tuple is a random one with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ), whatever the design.
-With ρ_k the share of tuples of this length that truly have k positives,
+With ρ_k the share of tuples of this length that truly have k positives (Eqs. 61 and 62),
 
     P(k | x) ∝ ρ_k PB_k(z) / Binomial(k; n, ᾱ),        P(recorded, x) ∝ Σ_k R_ε(recorded | k) ρ_k PB_k(z) / Binomial(k),
 
@@ -116,7 +116,7 @@ def parameters_of_shares(sizes: Ints) -> int:
 def audit_counts(
     z: Floats, sizes: Ints, counts: Ints, rate: float, confidence: float = 0.95, assumed: Assumed = NOTHING
 ) -> CountAudit:
-    """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated."""
+    """Judge recorded counts of tuples whose members' log-odds `z`, at `rate`, are concatenated (Eq. 63)."""
     lengths = _by_length(z, sizes, counts, rate, assumed.spread)
     noise, shares, best = _fit(lengths, len(sizes), assumed)
     ci = (noise, noise) if assumed.noise is not None else _profile(lengths, len(sizes), noise, best, confidence)
@@ -155,7 +155,7 @@ def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float 
 
 
 def _fit(lengths: list[_Length], tuples: int, assumed: Assumed) -> tuple[float, list[Floats], float]:
-    """(ε, ρ by length, log-likelihood) by EM, of what is not assumed."""
+    """(ε, ρ by length, log-likelihood) by EM, of what is not assumed (Eq. 62)."""
     fixed = assumed.noise
     noise = 0.05 if fixed is None else fixed
     shares = [length.binomial / length.binomial.sum() for length in lengths]

@@ -1,9 +1,9 @@
 """Metrics of a classifier on new instances without any label: from cross-fitted scores and the counts of tuples.
 
 At a threshold, the share of positives above it (recall) and that of negatives (false-positive rate) are estimated by
-calibrated probabilities, targeted at the decision (`calibrated_fit`); at a prior they give the four cells of the
-confusion matrix, and these every metric. The interval is that of the metric on as many new instances as are asked for:
-it has the error of the estimate, of the prior, and the chance of new instances.
+calibrated probabilities, targeted at the decision (Eq. 55); at a prior they give the four cells of the confusion matrix
+(Eq. 58), and these every metric. The interval is that of the metric on as many new instances as are asked for: it has
+the error of the estimate, of the prior, and the chance of new instances (Eq. 60).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _gain(scored: ScoredCounts) -> float:
 
 
 def _rates(fit: CalibratedFit, decided: Floats) -> tuple[Floats, Floats]:
-    """(recall, false-positive rate) and the influence of every tuple on them, (T, 2)."""
+    """(recall, false-positive rate) (Eq. 57) and the influence of every tuple on them, (T, 2)."""
     observed, p = fit.objective.observed, fit.p
     rates, influence = [], []
     for weight, sign in ((p, 1.0), (1 - p, -1.0)):
@@ -174,7 +174,7 @@ def _interval(
 
 
 def _auroc(scored: ScoredCounts, where: Deployment) -> Expected:
-    """P(a positive scores above a negative), ties half; targeted at the share of instances below a score."""
+    """P(a positive scores above a negative), ties half (Eq. 59); targeted at the share of instances below a score."""
     from scipy.stats import rankdata
 
     z, observed = scored.z, scored.observed

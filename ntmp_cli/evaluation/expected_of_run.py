@@ -96,7 +96,7 @@ def parsed_rule(text: str) -> Rule | None:
 
 
 def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> float:
-    """The threshold of scores at the tuples' rate that is best by calibrated probabilities at a prior."""
+    """The threshold of scores at the tuples' rate that is best by calibrated probabilities at a prior (Eq. 58)."""
     if scored is None or cannot_be_told(scored) is not None:
         tuples = "no held-out tuples" if scored is None else f"{len(scored.observed)} tuples"
         raise NotIdentifiableError(

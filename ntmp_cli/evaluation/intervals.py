@@ -36,7 +36,7 @@ def t_quantile(repetitions: int, level: float = LEVEL) -> float:
 
 
 def t_interval(values: Sequence[float], lowest: float = -math.inf, highest: float = math.inf) -> Interval:
-    """95 % interval of the mean, v̄ ± t s/√S; limits are cut off where no value can be."""
+    """95 % interval of the mean, v̄ ± t s/√S (Eq. 73); limits are cut off where no value can be."""
     if len(values) < 2:
         return NONE
     mean = statistics.fmean(values)

@@ -2,7 +2,8 @@
 
 Scores are logits: an instance is called positive when its score is above 0. TP, FP, FN and TN are the
 counts of that decision, P and N the numbers of true positives and negatives. A metric whose formula is
-0/0 on the given labels is `nan`, which stands for "undefined": never a silent 0, never a crash.
+0/0 on the given labels is `nan`, which stands for "undefined": never a silent 0, never a crash. The formulas are
+Eqs. 67–71 of docs/method.md.
 
 Metrics of probabilities (calibration) use σ(score), which is P(y=1|x) at the prior π: on a test split with another
 share of positives it is only right after reweighting to π, so every such metric also exists as `…_at_prior`.

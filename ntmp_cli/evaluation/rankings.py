@@ -73,7 +73,7 @@ def _of_metric(metric: str, cells: dict[DataCell, dict[MethodVariant, float]]) -
 
 
 def friedman_p(ranks: NDArray[np.float64]) -> float | None:
-    """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² is about χ² of k−1.
+    """Friedman's (1937) test of ranks (cells, methods), with ties: (k−1)·Σ(R̄ⱼ−R̄)²·N² / Σ(r−r̄)² ~ χ² of k−1 (Eq. 78).
 
     `scipy.stats.friedmanchisquare` refuses two methods, which are the usual study.
     """

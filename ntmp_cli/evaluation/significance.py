@@ -39,7 +39,7 @@ class Cliff(NamedTuple):
 
 
 def wilcoxon(differences: Floats) -> Wilcoxon:
-    """Signed-rank test of paired differences, two-sided (Wilcoxon 1945).
+    """Signed-rank test of paired differences, two-sided (Eq. 74, Wilcoxon 1945).
 
     Zeros are left out, ties share their mean rank. Under the null every sign is as likely as its opposite: W⁺ adds each
     rank with probability ½, and its law is counted out exactly, ties included, by adding one rank after the other
@@ -74,12 +74,15 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
 
 
 def smallest_p(pairs: int) -> float:
-    """The least two-sided p that so many pairs can reach: 2^(1−S), all of one sign."""
+    """The least two-sided p that so many pairs can reach: 2^(1−S), all of one sign (Eq. 74)."""
     return min(1.0, 2.0 ** (1 - pairs))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Step-down adjusted p: the k-th smallest times (m − k + 1), never below a smaller one's, at most 1 (Holm 1979)."""
+    """Step-down adjusted p: the k-th smallest times (m − k + 1), never below a smaller one's, at most 1.
+
+    Eq. 75, Holm (1979).
+    """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
@@ -89,7 +92,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def cliffs_delta(values: Floats, reference_values: Floats) -> Cliff:
-    """Cliff's δ of paired values: P(value > reference) − P(value < reference) over all S² pairs (Cliff 1993).
+    """Cliff's δ of paired values: P(value > reference) − P(value < reference) over all S² pairs (Eq. 76, Cliff 1993).
 
     `within` is the same for each pair by itself, (wins − losses)/S: the paper's "on the paired per-seed differences".
     The variance of δ is that of the jackknife over the S pairs, which keeps pairs intact, and at least
@@ -108,7 +111,7 @@ def cliffs_delta(values: Floats, reference_values: Floats) -> Cliff:
 
 
 def dominance_interval(delta: float, variance: float, size: int) -> Interval:
-    """95 % interval of a δ of `size` pairs, within [−1, 1] (Cliff 1996; Feng and Cliff 2004), with t for few pairs.
+    """95 % interval of a δ of `size` pairs, within [−1, 1] (Eq. 77, Feng and Cliff 2004), with t for few pairs.
 
     (δ − δ³ ± t s √((1 − δ²)² + t² s²)) / (1 − δ² + t² s²); where one side wins every comparison, which is no certainty,
     the open limit is (S − t²)/(S + t²).

@@ -1,4 +1,4 @@
-"""The temperature of a run by the counts of its held-out tuples: calibrated probabilities without any label."""
+"""The temperature of a run by the counts of its held-out tuples (Eq. 72): calibrated probabilities without labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP = 0.05
 
 
 def tuple_shift(run: RunSummary) -> float:
-    """logit π − logit ᾱ: by how much scores of a run exceed those at the rate of its tuples."""
+    """logit π − logit ᾱ: by how much scores of a run exceed those at its tuples' rate (Eq. 7)."""
     return rate_shift(run.trained_prior, run.tuple_rate, run.task.as_task().instances)
 
 

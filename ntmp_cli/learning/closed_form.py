@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTargets:
-    """P(y=1) of every training instance by the closed form: given its tuple's count, or the prior of U."""
+    """P(y=1) of every training instance by the closed form: given its tuple's count (Eq. 24), or the prior of U."""
     blocks = _blocks(config, source)
     scores = closed_form(config, source).discriminant(blocks).scores
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
@@ -35,9 +35,9 @@ def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTa
 def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
     """Weights that move U to the prior π that is trained with, where the prior ρ of U is not within π ± ε₀; else ones.
 
-    U = ρp₊ + (1−ρ)p₋, weighted by q π/ρ + (1−q)(1−π)/(1−ρ), is πp₊ + (1−π)p₋ exactly if q(x) is P(y=1|x) at ρ. Both ρ
-    and q are the closed form's: ρ by the covariance within tuples, which does not depend on π. Tuple instances
-    keep a weight of one.
+    U = ρp₊ + (1−ρ)p₋, weighted by q π/ρ + (1−q)(1−π)/(1−ρ) (Eq. 21), is πp₊ + (1−π)p₋ exactly if q(x) is P(y=1|x) at ρ.
+    Both ρ and q are the closed form's: ρ by the covariance within tuples (Eq. 37), which does not depend on π. Tuple
+    instances keep a weight of one.
     """
     task, blocks, prior = source.task, _blocks(config, source), config.known_prior()
     margin: float = config.settings.margin  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""The count law of `counting.poisson_binomial` in torch, for networks and devices; the preparation is shared.
+"""The count law of `counting.poisson_binomial` (Eqs. 22–25) in torch, for networks and devices.
+
+The preparation is shared.
 
 P(observation | z) by one forward–backward sweep over products of odds e^z, with the gradient in closed form,
 

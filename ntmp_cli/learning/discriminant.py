@@ -2,8 +2,8 @@
 
 With δ = μ₊ − μ₋, two orders of moments identify the classes without any training:
 
-- first: group means are a line in the positive rate, μ_g = μ₋ + θ_g δ, whose slope is δ;
-- second: two members of a tuple have E[(h_i−μ)(h_j−μ)ᵀ] = −c δδᵀ with c = α(1−α)/(n−1), which gives ±δ.
+- first: group means are a line in the positive rate, μ_g = μ₋ + θ_g δ (Eq. 8), whose slope is δ;
+- second: two members of a tuple have E[(h_i−μ)(h_j−μ)ᵀ] = −c δδᵀ with c = α(1−α)/(n−1) (Eq. 5), which gives ±δ.
 
 `Moments` accumulates sums and outer products; `fit` whitens them by their principal components, combines the two orders
 by their variances and returns the linear discriminant at the deployment prior.
@@ -141,7 +141,7 @@ class Moments:
 
 
 def pair_weight(sizes: Integers, counts: Integers) -> Floats:
-    """c = α(1−α)/(n−1): minus the covariance of two members of a tuple, in units of δδᵀ."""
+    """c = α(1−α)/(n−1): minus the covariance of two members of a tuple, in units of δδᵀ (Eq. 5)."""
     alpha = counts / sizes
     return np.asarray(alpha * (1 - alpha) / np.maximum(sizes - 1, 1), dtype=np.float64)
 
@@ -239,7 +239,7 @@ class Whitened:
 
 
 def fit(moments: Moments, prior: float, components: int = 100) -> Discriminant:
-    """The linear discriminant at `prior`, which is also the positive rate of the unlabeled data.
+    """The linear discriminant at `prior`, which is also the positive rate of the unlabeled data (Eqs. 34, 35 and 36).
 
     At most `components` leading principal components are kept, fewer where the data are few.
     Raises ValueError where the data identify nothing.
@@ -333,7 +333,7 @@ def _affordable(sizes: Floats, rates: Floats, information: float) -> int:
 
 
 def _slope(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
-    """w⁺ − w⁻, which give δ from the group means, and the variance Σ(w⁺−w⁻)²/N of that."""
+    """w⁺ − w⁻, which give δ from the group means, and the variance Σ(w⁺−w⁻)²/N of that (Eq. 32)."""
     try:
         plus, minus = class_weights(sizes, rates)
     except ZeroDivisionError:
@@ -343,13 +343,13 @@ def _slope(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
 
 
 def first_order(white: Whitened) -> tuple[Floats, float]:
-    """δ from the group means, by least squares on the rates, and its variance per direction: ∞ if rates are equal."""
+    """δ from the group means, by least squares on the rates, and its variance per direction (Eq. 32), maybe ∞."""
     slope, variance = _slope(white.sizes, white.rates)
     return slope @ white.means, variance
 
 
 def second_order(white: Whitened) -> tuple[Floats, float]:
-    """M, an unbiased estimate of δδᵀ, and V with −log likelihood ‖M − δδᵀ‖²_F / 2V.
+    """M, an unbiased estimate of δδᵀ, and V with −log likelihood ‖M − δδᵀ‖²_F / 2V (Eq. 33).
 
     M = −Σ pairs_g c_g C_g / Σ pairs_g c_g². Centring a stratum by its mean takes (n−1)/n Var(s) from its products,
     and a tuple's sum has Var(s) = nΣ, as the number of its positives is fixed; with Σ = I − τδδᵀ that is undone here.
@@ -367,7 +367,7 @@ def second_order(white: Whitened) -> tuple[Floats, float]:
 
 
 def combine(first: Floats, first_variance: float, second: Floats, second_variance: float) -> Floats:
-    """argmin |δ−δ₁|²/2V₁ + ‖M−δδᵀ‖²_F/2V: both orders by their variances; the first one gives the sign."""
+    """argmin |δ−δ₁|²/2V₁ + ‖M−δδᵀ‖²_F/2V: both orders by their variances; the first has the sign (Eq. 34)."""
     if not isfinite(second_variance):
         return first
     values, vectors = eigh(second)
@@ -390,7 +390,7 @@ def combine(first: Floats, first_variance: float, second: Floats, second_varianc
 
 
 def _distance(white: Whitened, length: float, noise: float) -> tuple[float, float]:
-    """Distance of the true class means along an estimated δ, and the variance within classes there.
+    """Distance of the true class means along an estimated δ, and the variance within classes there (Eq. 36).
 
     The error of δ̂ makes it longer, by the variance of r−1 directions, and rotates it away from δ: along δ̂ the true
     means differ by E[δ·δ̂]/|δ̂| = |δ̂| − (r−1)v/|δ̂|. Taking |δ̂| instead would make the scores overconfident.
@@ -404,7 +404,7 @@ def _distance(white: Whitened, length: float, noise: float) -> tuple[float, floa
 def _prior_estimate(
     white: Whitened, second: Floats, second_variance: float, delta: Floats, unlabeled: int
 ) -> float | None:
-    """π = (μ_U − μ₋)·w / δ·w with δ and μ₋ of the tuples' second order alone (the moment estimator)."""
+    """π = (μ_U − μ₋)·w / δ·w with δ and μ₋ of the tuples' second order alone (Eq. 37)."""
     if not unlabeled or not isfinite(second_variance):
         return None
     value, vectors = eigh(second, subset_by_index=[len(second) - 1] * 2)

@@ -1,7 +1,7 @@
 """The algebra of groups with known positive rates, in plain NumPy.
 
 A group is a tuple stratum (rate θ = m/n) or the unlabeled pool (θ = π). Class means are linear in
-group means; these are the weights of least variance, and how well conditioned they are.
+group means (Eq. 8); these are the weights of least variance, and how well conditioned they are.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def usable_rate(rate: float, instances: int) -> float:
 
 
 def rate_shift(prior: float, rate: float, instances: int) -> float:
-    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by."""
+    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by (Eq. 7)."""
     at = usable_rate(rate, instances)
     return log(prior / (1 - prior)) - log(at / (1 - at))
 
 
 def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, float]:
-    """S₀ = ΣN, S₁ = ΣNθ, S₂ = ΣNθ² and D = S₀S₂ − S₁².
+    """S₀ = ΣN, S₁ = ΣNθ, S₂ = ΣNθ² and D = S₀S₂ − S₁² (Eq. 11).
 
     D is computed as S₀ Σ N (θ − θ̄)², which is the same number without the cancellation.
     """
@@ -45,7 +45,7 @@ def moments(sizes: ArrayLike, rates: ArrayLike) -> tuple[float, float, float, fl
 
 
 def deviations(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
-    """θ − θ̄ and V = Σ N (θ − θ̄)² = D/S₀, centred twice, so that Σ N (θ − θ̄) is 0 to the last digits."""
+    """θ − θ̄ and V = Σ N (θ − θ̄)² = D/S₀ (Eq. 11), centred twice: Σ N (θ − θ̄) is 0 to the last digits."""
     total = sizes.sum()
     away = rates - (sizes @ rates) / total
     away = away - (sizes @ away) / total
@@ -53,10 +53,10 @@ def deviations(sizes: Floats, rates: Floats) -> tuple[Floats, float]:
 
 
 def class_weights(sizes: ArrayLike, rates: ArrayLike) -> tuple[Floats, Floats]:
-    """(w⁺, w⁻) with Ê₊[h] = Σ w⁺_g Ê_g[h] and Ê₋[h] = Σ w⁻_g Ê_g[h], of least variance Σ w²/N.
+    """(w⁺, w⁻) with Ê₊[h] = Σ w⁺_g Ê_g[h] and Ê₋[h] = Σ w⁻_g Ê_g[h], of least variance Σ w²/N (Eqs. 9 and 10).
 
     Group means are a line in θ, E₋ + θ(E₊ − E₋): the weights are those of least squares at θ = 1 and θ = 0,
-    N[1/S₀ + (1−θ̄)(θ−θ̄)/V] and N[1/S₀ − θ̄(θ−θ̄)/V], the paper's weights without their cancellation.
+    N[1/S₀ + (1−θ̄)(θ−θ̄)/V] and N[1/S₀ − θ̄(θ−θ̄)/V] (Eq. 12), the same without cancellation.
     Raises ZeroDivisionError when all rates are equal (D = 0): nothing is identified then.
     """
     n, theta = np.asarray(sizes, dtype=np.float64), np.asarray(rates, dtype=np.float64)
@@ -69,20 +69,20 @@ def class_weights(sizes: ArrayLike, rates: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def normalised_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
-    """√D/S₀ over its value for a gap of one, the last group being U: with one stratum it is |α − π| itself."""
+    """√D/S₀ over its value for a gap of one, the last group U: with one stratum |α − π| itself (Eq. 18)."""
     n = np.asarray(sizes, dtype=np.float64)
     share = n[-1] / n.sum()
     return effective_gap(sizes, rates) / float(np.sqrt(share * (1 - share)))
 
 
 def effective_gap(sizes: ArrayLike, rates: ArrayLike) -> float:
-    """√D/S₀: the spread of rates over all instances; generalises |π − α| and is 0 iff not identifiable."""
+    """√D/S₀: the spread of rates over all instances; generalises |π − α|, 0 iff not identifiable (Eqs. 11, 18)."""
     s0, _, _, d = moments(sizes, rates)
     return float(np.sqrt(max(d, 0.0)) / s0)
 
 
 def signal_to_noise(sizes: ArrayLike, rates: ArrayLike) -> float:
-    """E₊ − E₋ of a perfect score, over the standard error of its estimate by `class_weights`: √(V / θ̄(1−θ̄)).
+    """E₊ − E₋ of a perfect score, over the standard error of its estimate by `class_weights`: √(V / θ̄(1−θ̄)) (Eq. 20).
 
     The estimate has the variance Σ N (θ − θ̄)²/V² times that of the score, which is at most θ̄(1−θ̄) on average.
     """

@@ -34,7 +34,7 @@ class _KnownSlope(torch.autograd.Function):
 
 
 def clamped_sigmoid_risk(scores: Tensor, plus: Tensor, minus: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two terms of the unbiased risk under the sigmoid loss, and the slope of max(0, term) + max(0, term)."""
+    """The two terms of the unbiased risk under the sigmoid loss, and the slope of their clamped sum (Eq. 16)."""
     p = scores.sigmoid()
     q = 1 - p
     positive, negative = plus @ q, minus @ p
@@ -42,7 +42,7 @@ def clamped_sigmoid_risk(scores: Tensor, plus: Tensor, minus: Tensor) -> tuple[T
 
 
 def confidence_weighted_loss(scores: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy with the teacher's labels, each weighted by its confidence |2σ − 1|; and its slope."""
+    """Cross-entropy with the teacher's labels, each weighted by its confidence |2σ − 1| (Eq. 31); and its slope."""
     labels, weights = (teacher > 0).to(scores.dtype), (2 * teacher.sigmoid() - 1).abs() / len(scores)
     losses = binary_cross_entropy_with_logits(scores, labels, reduction="none")
     return losses @ weights, (scores.sigmoid() - labels) * weights

@@ -2,7 +2,7 @@
 
 Two kinds of evidence. First order: the mean probability of the pool differs from that of the tuples as the prior does
 from their rate. Counts: they are more probable under the scores than under the mirrored ones, each along its likeliest
-line a·z + b. A standard score z is worth z²/2 nats, so both are added up in nats and reported as one z.
+line a·z + b. A standard score z is worth z²/2 nats, so both are added up in nats and reported as one z (Eq. 40).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class OrientationTest:
         return Evidence(self.first_order(first_order), self.nats(counts))
 
     def first_order(self, scored: Sequence[HeldoutScores]) -> float:
-        """Nats of the pool against the tuples.
+        """Nats of the pool against the tuples (Eq. 38).
 
         z is at most that of a perfect classifier, for which chance is in the number of positives in U alone.
         """
@@ -140,12 +140,12 @@ class OrientationTest:
         return CountFits(*(_log_likelihood(sign * z, observed) for sign in (0.0, 1.0, -1.0)))
 
     def nats(self, fits: CountFits) -> float:
-        """Nats of the counts: none on the plateau, nor where n = 2m throughout, whatever rounding says."""
+        """Nats of the counts (Eq. 39): none on the plateau, nor where n = 2m throughout, whatever rounding says."""
         return 0.0 if self.task.symmetric or fits.on_plateau else fits.as_is - fits.mirrored
 
 
 def first_order_z(scores: HeldoutScores) -> float:
-    """(E_U σ − E_T σ) in standard errors: its sign times that of π − ᾱ tells the orientation.
+    """(E_U σ − E_T σ) in standard errors: its sign times that of π − ᾱ tells the orientation (Eq. 38).
 
     An unlabeled instance is positive by chance. A tuple's sum of σ is E₋ n + (E₊ − E₋) m and what its members scatter.
     """

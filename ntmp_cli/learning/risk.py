@@ -1,11 +1,11 @@
-"""The unbiased risk and its clamps.
+"""The unbiased estimate (Eq. 13) of the risk (Eq. 3), and its clamps (Eq. 16).
 
 Per instance i of a batch, with rate θ_i (m/n for a tuple instance, π for an unlabeled one), the
-minimum-variance weights of `groups.class_weights` divided by the group size are
+minimum-variance weights of `groups.class_weights` (Eq. 10) divided by the group size are
 
     a⁺(θ) = [(S₂−S₁) + (S₀−S₁)θ]/D        a⁻(θ) = [S₂ − S₁θ]/D
 
-(computed in the centred form of `class_weights`), so that the risk of a batch is
+(computed in the centred form of Eq. 12), so that the risk of a batch is
 Σ_i π a⁺(θ_i) ℓ(g_i,+1) + (1−π) a⁻(θ_i) ℓ(g_i,−1), for any mixture of tuple lengths and counts. The sums S
 run over the batch itself: given its composition, the batch risk is exactly unbiased.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.methods.ure import Clamp, ClampScope, LossName, Mixing
 
 
-# Margin losses φ with ℓ(g, y) = φ(y·g).
+# Margin losses φ with ℓ(g, y) = φ(y·g): the table in section 2 of docs/method.md.
 LOSSES: dict[LossName, Callable[[Tensor], Tensor]] = {
     # Beyond its threshold softplus is a line; at 40 that is exact, at the default of 20 it is off by 2e-9.
     "logistic": lambda margin: F.softplus(-margin, threshold=40),
@@ -43,7 +43,7 @@ LOSSES: dict[LossName, Callable[[Tensor], Tensor]] = {
 class Coefficients:
     """π a⁺ and (1−π) a⁻ per instance, tuple instances first, and the batch's gap.
 
-    `gap` is √D/S₀ divided by its value for a gap of one, √(f(1−f)) with f the unlabeled share: for one
+    `gap` (Eq. 18) is √D/S₀ divided by its value for a gap of one, √(f(1−f)) with f the unlabeled share: for one
     stratum it is |α − π| itself, and it stays meaningful for several strata.
     """
 
@@ -60,7 +60,9 @@ def coefficients(
     mixing: Mixing = "stratified",
     flat_rate: float | None = None,
 ) -> Coefficients | None:
-    """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances.
+    """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances (Eqs. 12, 13 and 14).
+
+    Members of one tuple weigh the same, which has the least variance (Eq. 15).
 
     `flat_rate` is the rate Σm/Σn that all tuple instances share under `flat` mixing (default: that of these tuples).
 
@@ -117,7 +119,7 @@ def _single(values: NDArray[np.float64]) -> Tensor:
 def partial_risks(
     scores: Tensor, plus: Tensor, minus: Tensor, tuple_instances: int, loss: LossName, scope: ClampScope
 ) -> Tensor:
-    """The two terms whose sum is the unbiased risk: by class, or by source (tuples, unlabeled)."""
+    """The two terms whose sum is the unbiased risk (Eq. 13): by class, or by source (tuples, unlabeled)."""
     phi = LOSSES[loss]
     plus, minus = plus.to(scores), minus.to(scores)
     positive, negative = phi(scores), phi(-scores)
@@ -128,7 +130,7 @@ def partial_risks(
 
 
 def clamped(terms: Tensor, clamp: Clamp) -> Tensor:
-    """f(term) + f(term), with f the identity, max(0, ·) or |·|."""
+    """f(term) + f(term), with f the identity, max(0, ·) or |·| (Eq. 16)."""
     if clamp == "relu":
         terms = terms.relu()
     elif clamp == "abs":
@@ -139,7 +141,7 @@ def clamped(terms: Tensor, clamp: Clamp) -> Tensor:
 def unbiased_risk(
     heldout: HeldoutScores, prior: float, loss: LossName, mixing: Mixing = "stratified", flat_rate: float | None = None
 ) -> float | None:
-    """The unclamped risk of given scores: the label-free objective on held-out data."""
+    """The unclamped risk of given scores (Eq. 13): the label-free objective on held-out data."""
     weights = coefficients(heldout.sizes, heldout.counts, len(heldout.unlabeled_scores), prior, mixing, flat_rate)
     if weights is None:
         return None

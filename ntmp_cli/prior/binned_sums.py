@@ -76,7 +76,7 @@ class BinnedSums:
         )
 
     def _lines(self, sums: Floats) -> Floats:
-        """The likeliest line of every resample, by one Newton step from that of the data."""
+        """The likeliest line of every resample (Eq. 30), by one Newton step from that of the data."""
         slope, intercept, _ = self.data.line
         gradient, (aa, ab, bb) = sums[:, :2], sums[:, 2:].T
         determinant = aa * bb - ab**2
@@ -102,7 +102,7 @@ class BinnedSums:
         return csr_array((weights, self._inside, offsets), shape=shape)
 
     def _stratum_sums(self, stratum_of_tuple: Integers) -> csr_array:
-        """(T, 4·S): 1, Σh, (Σh)² and Σh² of a tuple in the columns of its stratum."""
+        """(T, 4·S): 1, Σh, (Σh)² and Σh² of a tuple in the columns of its stratum (for Eq. 48)."""
         data = self.data
         starts = np.cumsum(data.sizes) - data.sizes
         h = expit(data.scores) - self._origin

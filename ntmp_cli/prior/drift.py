@@ -2,7 +2,7 @@
 
 Posteriors given the counts split the tuples' instances into positives and negatives, whose score distributions are F₊
 and F₋. Without drift F_U = πF₊ + (1−π)F₋. π is fitted by least squares over the bins; the statistic is the largest gap
-left, and its null distribution is that of the bootstrapped gap about the observed one.
+left, and its null distribution is that of the bootstrapped gap about the observed one (Eq. 54).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All estimators on cross-fitted scores, with intervals and a cross-check between them.
 
-The interval of the default estimator is as wide as the ignorance (`prior.score_interval`); those of the others are of
-the bootstrap.
+The interval of the default estimator is as wide as the ignorance (Eq. 53, `prior.score_interval`); those of the others
+are of the bootstrap.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _require_information(folds: Sequence[ScoredTuples]) -> None:
 
 
 def _gain(folds: Sequence[ScoredTuples]) -> float:
-    """Log-likelihood of the counts under recalibrated scores, in their better orientation, less that of a constant."""
+    """Log-likelihood of the counts under recalibrated scores (Eq. 30), of the better sign, less that of a constant."""
     gain = 0.0
     for fold in folds:
         constant = recalibrate(np.zeros_like(fold.scores), fold.observed).nll

@@ -42,7 +42,7 @@ class ScoredTuples:
 
     @cached_property
     def line(self) -> Recalibration:
-        """The line under which the recorded counts are most probable."""
+        """The line under which the recorded counts are most probable (Eq. 30)."""
         return recalibrate(self.scores, self.observed)
 
     @property

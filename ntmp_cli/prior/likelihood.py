@@ -1,4 +1,4 @@
-"""The class prior of greatest likelihood, from scores that are log-odds at another rate."""
+"""The class prior of greatest likelihood, from scores that are log-odds at another rate (Eq. 47)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def em_affine(sample: Sample) -> Floats:
 
 
 def likeliest_prior(log_odds: Floats, weights: Floats, rate: float) -> Floats:
-    """argmax_π Σ w log(π L + 1 − π) of every row, L = p₊/p₋ from log-odds at `rate`.
+    """argmax_π Σ w log(π L + 1 − π) of every row (Eq. 47), L = p₊/p₋ from log-odds at `rate`.
 
     With p = L/(1+L) the derivative Σ w (2p−1)/(1−p + π(2p−1)) falls in π, so its only root is found by Newton steps
     inside a bracket; where it does not change its sign the answer is 0 or 1.

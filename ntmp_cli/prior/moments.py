@@ -1,4 +1,4 @@
-"""The class prior from first and second moments of scores."""
+"""The class prior from first and second moments of scores (Eq. 48)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SMALLEST_DELTA = 1e-7
 def moments(sample: Sample) -> Floats:
     """Within-tuple covariance and means of sigmoid scores; needs no positive proxy.
 
-    With h = σ(score), two members of a tuple of rate α have Cov(h_i, h_j) = −δ² α(1−α)/(n−1), where
-    δ = E₊h − E₋h, and E_T h = E₋h + αδ. The strata's estimates of δ² are combined by inverse variance, which goes
+    With h = σ(score), two members of a tuple of rate α have Cov(h_i, h_j) = −δ² α(1−α)/(n−1) (Eq. 5),
+    where δ = E₊h − E₋h, and E_T h = E₋h + αδ. The strata's estimates of δ² are combined by inverse variance, which goes
     with 1/(pairs·c²), c = α(1−α)/(n−1); the scores are taken as oriented (δ > 0). Then π = (E_U h − E₋h)/δ.
     """
     n, m = sample.strata.T.astype(np.float64)

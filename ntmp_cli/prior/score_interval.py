@@ -2,8 +2,8 @@
 
 With r = p₊/p₋ of an instance, the likelihood of the pool has its maximum where G(π) = mean (r−1)/(1 + π(r−1)) is 0, and
 at the true prior G has mean 0. r is fitted to the counts of the tuples. A prior is inside the interval if G there is
-within its standard error, that of r included. Scores that say nothing give [0, 1]; the usual estimate ± error, and
-the bootstrap of a ratio, would not (Fieller 1954).
+within its standard error, that of r included (Eq. 53). Scores that say nothing give [0, 1]; the usual estimate ± error,
+and the bootstrap of a ratio, would not (Fieller 1954).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prior_interval(folds: Sequence[ScoredTuples], confidence: float = 0.95) -> t
 
 
 class _PoolScore:
-    """G(π) of one scorer, and its variance."""
+    """G(π) of one scorer (Eq. 47), and its variance (Eq. 53)."""
 
     def __init__(self, scored: ScoredTuples) -> None:
         observed, rate = scored.observed, scored.rate

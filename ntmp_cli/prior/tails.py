@@ -1,7 +1,8 @@
 """Priors and bounds from the tails of two score distributions, positives' and U's.
 
 Far up the scores only positives are left, and P_U(s > t)/P₊(s > t) falls to π there. Positives are tuple instances,
-weighed by their exact posterior given their tuple's count, or, in the paper's protocol, each tuple's m highest.
+weighed by their exact posterior given their tuple's count, or, in the paper's protocol, each tuple's m highest
+(Eqs. 49–52).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _GAMMA, _RISK = 0.01, 0.1
 def best_bin(sample: Sample) -> Floats:
     """Least tail ratio plus a confidence penalty, positives weighed by exact tuple posteriors.
 
-    Garg et al. (2021): ĉ minimises (q_U(c) + (1+γ)(e_U + e_P))/q_P(c) with e = √(log(4/δ)/2N), and π = q_U(ĉ)/q_P(ĉ).
+    Eq. 49, Garg et al. (2021): ĉ minimises (q_U(c) + (1+γ)(e_U + e_P))/q_P(c) with e = √(log(4/δ)/2N), and
+    π = q_U(ĉ)/q_P(ĉ).
     """
     positive, unlabeled = _tail(sample.posterior), _tail(sample.unlabeled)
     error = sqrt(log(4 / _RISK) / 2)
@@ -39,7 +41,10 @@ def best_bin(sample: Sample) -> Floats:
 
 @priors.register("tail-ratio")
 def tail_ratio(sample: Sample) -> Floats:
-    """Least smoothed tail ratio on the scale of probabilities, with one bandwidth for both tails."""
+    """Least smoothed tail ratio on the scale of probabilities, with one bandwidth for both tails.
+
+    Eq. 50.
+    """
     data = sample.data
     p = expit(data.lines[0, 0] * data.centres + data.lines[0, 1])
     width = silverman(p, data.unlabeled[0] + data.posterior[0])
@@ -51,7 +56,10 @@ def tail_ratio(sample: Sample) -> Floats:
 
 @priors.register("paper")
 def paper(sample: Sample) -> Floats:
-    """The paper's protocol to the letter: greatest smoothed tail ratio to each tuple's m highest scores."""
+    """The paper's protocol to the letter: greatest smoothed tail ratio to each tuple's m highest scores.
+
+    Eq. 51.
+    """
     data, z = sample.data, sample.centres
     grid = _grid(z, data.proxy[0])
     tail_u = _smooth_tail(z, sample.unlabeled, grid, silverman(z, data.unlabeled[0]))
@@ -111,7 +119,7 @@ class NeymanPearson(NamedTuple):
 
 
 def neyman_pearson(sample: Sample, confidence: float) -> NeymanPearson:
-    """The bound over 200 thresholds; each band holds with half of the allowed error."""
+    """The bound over 200 thresholds (Eq. 52); each band holds with half of the allowed error."""
     thresholds = np.unique(np.linspace(0, len(sample.centres) - 1, POINTS).astype(np.int64))
     hits, calls = (np.cumsum(w[0, ::-1])[::-1][thresholds] for w in (sample.proxy, sample.unlabeled))
     positives, pool = sample.proxy[0].sum(), sample.unlabeled[0].sum()

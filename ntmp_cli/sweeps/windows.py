@@ -61,7 +61,7 @@ def point(x: float, metric: str, values: Sequence[float | None]) -> Point:
 
 
 def robustness_window(points: Sequence[Point], *, tolerance: float, max_width: float) -> Window:
-    """W_δ(ε, w*), its maximal contiguous interval around δ = 0, and δ_crit by width and by performance.
+    """W_δ(ε, w*), its maximal contiguous interval around δ = 0, and δ_crit by width and by performance (Eqs. 79, 80).
 
     δ is in W_δ when |E M(0) − E M(δ)| ≤ ε and the interval's width is ≤ w*; δ_crit^CI is the least |δ| of width ≥ w*,
     δ_crit^perf the least |δ| whose mean differs by more than ε. A point without values (one that was left out, or

@@ -17,8 +17,8 @@ ADVISED = 2
 def tuples_to_add(design: Design, n: int, m: int, margin: float) -> int | None:
     """The fewest tuples (n, m) beside the present ones that lift the gap to ε₀; None where no number does.
 
-    x instances of rate θ change D to D + x b with b = Σ_g N_g (θ_g − θ)², so gap² = (D + b x) / (N_U (N_T + x)), which
-    grows towards b/N_U.
+    x instances of rate θ change D to D + x b with b = Σ_g N_g (θ_g − θ)², so gap² = (D + b x) / (N_U (N_T + x))
+    (Eq. 93), which grows towards b/N_U.
     """
     groups = design.stratified()
     d = moments(groups.sizes, groups.rates)[3]
@@ -51,7 +51,7 @@ def additions(design: Design, margin: float) -> list[Stratum]:
 def priors_to_avoid(design: Design, margin: float) -> tuple[float, float] | None:
     """The open interval of priors of U whose gap is below ε₀ with these tuples; None where there is none.
 
-    gap² = (α − π)² + V/f with α = Σm/Σn, V the variance of the rates over tuple instances and f the share of U.
+    gap² = (α − π)² + V/f (Eq. 94) with α = Σm/Σn, V the variance of rates over tuple instances and f the share of U.
     """
     share = design.unlabeled / (design.unlabeled + design.instances)
     alpha = design.flat_rate

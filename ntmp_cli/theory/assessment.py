@@ -102,7 +102,7 @@ def _conditioning(design: Design) -> DesignFacts:
 
 
 def _paper_condition_number(design: Design) -> float | None:
-    """Of [[ᾱ, 1−ᾱ], [π, 1−π]] as the paper writes it: two groups that count the same."""
+    """Of [[ᾱ, 1−ᾱ], [π, 1−π]] as the paper writes it: two groups that count the same (Eq. 86)."""
     return identifiability.condition_number(type(design.pooled())(np.ones(2), design.pooled().rates))
 
 
@@ -182,8 +182,8 @@ def source_terms(groups: Groups) -> tuple[float, float] | None:
     """The risk terms (tuples, unlabeled) at a perfect classifier, in units of B; None without weights.
 
     There ℓ(g,+1) is B on negatives, ℓ(g,−1) is B on positives, and the risk is 0: the terms are −R_U and R_U with
-    R_U = π(1−π)(w⁺_U + w⁻_U), for one stratum π(1−π)(1−2α)/(π−α). Only where both are 0 does a clamp by source leave
-    the best classifier unchanged.
+    R_U = π(1−π)(w⁺_U + w⁻_U), for one stratum π(1−π)(1−2α)/(π−α) (Eq. 17). Only where both are 0 does a clamp by source
+    leave the best classifier unchanged.
     """
     if not groups.identifiable:
         return None
@@ -197,7 +197,7 @@ def _sizes(sizes: tuple[int, int] | None) -> DesignFacts | None:
 
 
 def _bound(value: float | None) -> DesignFacts:
-    """A bound on the bias and on the excess risk that follows (twice as much), and whether it says anything."""
+    """A bound on the bias and on the excess risk that follows (Eq. 98), and whether it says anything."""
     if value is None:
         return {"value": None, "excess_risk": None, "vacuous": True}
     value = 0.0 if value < ROUNDING else value

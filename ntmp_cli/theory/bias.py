@@ -6,7 +6,7 @@ largest bias is exact. With weights from rates θ̂ where the groups really have
     Ê₊ = E₊ + s⁺ (E₊ − E₋),  Ê₋ = E₋ + s⁻ (E₊ − E₋),  s^± = Σ_g w^±_g (θ_g − θ̂_g),
 
 so that the bias of π̂ Ê₊[ℓ₊] + (1−π̂) Ê₋[ℓ₋] is linear in ℓ₊ and ℓ₋ on either class, which lie in [0, B]: its largest
-value adds up the coefficients of one sign. It is reached when the classes do not overlap (test_bias.py).
+value adds up the coefficients of one sign (Eq. 99). It is reached when the classes do not overlap (test_bias.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ntmp_cli.theory.strata import Design, Floats, Groups
 
 
 def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
-    """sup_g |R̃(g) − R(g)| / B of the risk with the weights of `groups`, whose rates are really θ + `rate_errors`.
+    """sup_g |R̃(g) − R(g)| / B of the risk with the weights of `groups`, with rates really θ + `rate_errors` (Eq. 99).
 
     The last error is that of π̂ itself. None where the weights do not exist.
     """
@@ -45,7 +45,7 @@ def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
 
 
 def prior_bound(rate: float, prior: float, error: float) -> float | None:
-    """2|δ|/γ² with γ the least distance of α to the priors within `error` (Theorem: misspecified class prior).
+    """2|δ|/γ² with γ the least distance of α to the priors within `error` (Eq. 95).
 
     None (no bound) where they include α.
     """
@@ -53,7 +53,7 @@ def prior_bound(rate: float, prior: float, error: float) -> float | None:
 
 
 def largest_prior_bias(groups: Groups, error: float) -> float | None:
-    """The largest bias of training with π̂ where U has π̂ ± error; with one stratum |δ| (π̂(1−α) + (1−π̂)α)/|π̂−α|."""
+    """The largest bias of training with π̂ where U has π̂ ± error; one stratum: |δ| (π̂(1−α) + (1−π̂)α)/|π̂−α| (Eq. 99)."""
     errors = np.zeros(len(groups.rates))
     errors[-1] = error
     return largest_bias(groups, errors)
@@ -63,7 +63,7 @@ def largest_prior_bias(groups: Groups, error: float) -> float | None:
 
 
 def count_bound(rate: float, prior: float, away: float, expected: float | None = None) -> float | None:
-    """2|α̂−α|/η² with η the least distance of π to the rates within `away` (Theorem: random count misspecification).
+    """2|α̂−α|/η² with η the least distance of π to the rates within `away` (Eq. 96).
 
     With `expected`, its mean form: that in the numerator, E|α̂−α| or σ_α, and `away` the reach of α̂ (Corollary).
     """
@@ -74,14 +74,14 @@ def sub_gaussian_reach(design: Design, confidence: float) -> float:
     """|ᾱ̂ − E ᾱ̂| stays below this with so much probability when the counts of all K tuples are off by at most one each.
 
     Independent errors within ±1/n_t make the mean sub-Gaussian with v² = Σ(1/n_t)²/K². v √(2 log(2/δ)): for both tails,
-    where the Corollary writes log(1/δ).
+    where the Corollary writes log(1/δ) (Eq. 97).
     """
     v = sqrt(sum(s.tuples / s.n**2 for s in design.strata)) / design.tuples
     return v * sqrt(2 * log(2 / (1 - confidence)))
 
 
 def misfiled_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
-    """The largest bias of stratified training on noisy counts: a stratum's tuples have not the rate it is named by."""
+    """The largest bias of stratified training on noisy counts: tuples have not the rate of their stratum (Eq. 99)."""
     sizes = np.array([*(s.instances for s in recorded), unlabeled])
     rates = np.array([*(s.m / s.n for s in recorded), prior])
     errors = np.array([*(s.true_rate - s.m / s.n for s in recorded), 0.0])
@@ -89,7 +89,7 @@ def misfiled_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior
 
 
 def shifted_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
-    """The largest bias of pooled training on noisy counts: errors cancel in ᾱ but for tuples of one class only."""
+    """The largest bias of pooled training on noisy counts: errors cancel in ᾱ but for pure tuples (Eq. 99)."""
     tuples = sum(s.tuples for s in recorded)
     noisy = sum(s.tuples * s.m / s.n for s in recorded) / tuples
     shift = sum(s.tuples * s.true_rate for s in recorded) / tuples - noisy

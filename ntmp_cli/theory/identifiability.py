@@ -1,12 +1,12 @@
 """What tuples and U identify, and how well conditioned it is.
 
 The unbiased risk and the likelihood of the counts use different information. The risk knows only the group means:
-it needs two different rates. The likelihood also knows that members of one tuple belong together: their covariance,
-−α(1−α)/(n−1) δδᵀ, identifies the classes at α = π too, up to their names. Of three members of a tuple
+it needs two different rates (Eq. 8). The likelihood also knows that members of one tuple belong together: their
+covariance, −α(1−α)/(n−1) δδᵀ (Eq. 5), identifies the classes at α = π too, up to their names. Of three members
 
     E[(y_i−α)(y_j−α)(y_k−α)] = 2α(1−α)(1−2α) / ((n−1)(n−2)),
 
-which is 0 only for α = ½: elsewhere the third order gives the names.
+which is 0 only for α = ½ (Eq. 6): elsewhere the third order gives the names.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PriorVerdict = Literal["identified", "up to exchange", "not identified"]
 def condition_number(groups: Groups) -> float | None:
     """Of the weighted system √(N_g/S₀) (θ_g, 1−θ_g) whose unknowns are the class means; None where it is singular.
 
-    Its 2×2 normal matrix M has determinant D/S₀², so κ = √(λ₁/λ₂) = λ₁/√det M. Two groups of equal size give κ of the
-    paper's system (Theorem on heterogeneous tuples).
+    Its 2×2 normal matrix M has determinant D/S₀², so κ = √(λ₁/λ₂) = λ₁/√det M (Eq. 86). Two groups of equal size give κ
+    of the paper's system (Theorem on heterogeneous tuples).
     """
     if not groups.identifiable:
         return None
@@ -37,7 +37,7 @@ def condition_number(groups: Groups) -> float | None:
 
 
 def is_mirror_symmetric(strata: Sequence[Stratum]) -> bool:
-    """n = 2m throughout: exchanging the classes leaves every tuple as it is."""
+    """n = 2m throughout: exchanging the classes leaves the density of every tuple (Eq. 1) as it is."""
     return all(s.n == 2 * s.m for s in strata)
 
 

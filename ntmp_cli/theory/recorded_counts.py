@@ -1,4 +1,4 @@
-"""Counts that are off by one with some probability (`counting.laws`): recorded and true strata."""
+"""Counts that are off by one with some probability (`counting.laws`): recorded and true strata (Eq. 100)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordedStratum:
 
 
 def recorded_strata(strata: Sequence[Stratum], noise: float) -> tuple[RecordedStratum, ...]:
-    """The expected recorded strata of true ones."""
+    """The expected recorded strata of true ones (Eq. 100)."""
     recorded = []
     for n, true in _by_length(strata).items():
         joint = count_noise(noise).matrix(n) * true
@@ -38,7 +38,7 @@ def recorded_strata(strata: Sequence[Stratum], noise: float) -> tuple[RecordedSt
 
 
 def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...]:
-    """The true strata that fit recorded ones best: least squares under the noise, with no number below 0."""
+    """The true strata that fit recorded ones best: least squares under the noise, with no number below 0 (Eq. 100)."""
     if noise == 0:
         return tuple(recorded)
     strata = []

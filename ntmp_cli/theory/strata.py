@@ -1,4 +1,4 @@
-"""A design: how many tuples of which (n, m), how many unlabeled instances, and the prior of the latter."""
+"""A design: how many tuples of which (n, m), how many unlabeled instances, and the prior of the latter (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Groups:
 
     @property
     def spread(self) -> float:
-        """√D/S₀."""
+        """√D/S₀ (Eq. 11)."""
         return effective_gap(self.sizes, self.rates)
 
     @property
     def gap(self) -> float:
-        """√D/S₀ over its value for a gap of one; with one stratum |π − α|."""
+        """√D/S₀ over its value for a gap of one; with one stratum |π − α| (Eq. 18)."""
         return normalised_gap(self.sizes, self.rates)
 
     @property
@@ -71,12 +71,12 @@ class Design:
 
     @property
     def mean_rate(self) -> float:
-        """ᾱ: the mean of m/n over tuples."""
+        """ᾱ: the mean of m/n over tuples (Eq. 14)."""
         return sum(s.tuples * s.rate for s in self.strata) / self.tuples
 
     @property
     def flat_rate(self) -> float:
-        """Σm/Σn: the share of positives among all tuple instances."""
+        """Σm/Σn: the share of positives among all tuple instances (Eq. 14)."""
         return sum(s.tuples * s.m for s in self.strata) / self.instances
 
     def stratified(self) -> Groups:
@@ -85,7 +85,7 @@ class Design:
         return Groups(np.array(sizes), np.array([*(s.rate for s in self.strata), self.prior]))
 
     def pooled(self) -> Groups:
-        """The paper's version: one rate ᾱ, every tuple has the same weight.
+        """The paper's version: one rate ᾱ, every tuple has the same weight (Eq. 14).
 
         The mean of K tuple means has variance σ² Σ(1/n_t)/K², that of K²/Σ(1/n_t) instances.
         """

@@ -1,4 +1,4 @@
-"""Attention-based multiple-instance learning on frozen features (Ilse et al. 2018).
+"""Attention-based multiple-instance learning on frozen features (Ilse et al. 2018; Eq. 81).
 
 A bag's score is s = vᵀh with h = Σ a_i tanh(W z_i) and a = softmax(wᵀtanh(W z_i)) over the bag; an instance's score is
 its margin vᵀtanh(W z_i), so that s = Σ a_i · margin_i. Training needs two kinds of bags: tuples, and bags of the

@@ -1,4 +1,4 @@
-"""CLIP without training: the cosine of an instance and a class prompt; nothing is fitted.
+"""CLIP without training: the cosine of an instance and a class prompt (Eq. 82); nothing is fitted.
 
 With a negative prompt the score is CLIP's log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
 prompt alone a cosine has no natural threshold; it is set where the share π of U lies above.

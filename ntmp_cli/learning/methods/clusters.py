@@ -1,7 +1,7 @@
 """Clustering baselines: two clusters, named by the proportions that are known.
 
 Two clusters of k-means are cut by the plane midway between their centres, so the scorer is linear:
-|x − c₋|² − |x − c₊|² = 2x·(c₊ − c₋) + |c₋|² − |c₊|².
+|x − c₋|² − |x − c₊|² = 2x·(c₊ − c₋) + |c₋|² − |c₊|² (Eq. 85).
 """
 
 from __future__ import annotations

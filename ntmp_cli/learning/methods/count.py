@@ -1,4 +1,4 @@
-"""The exact count likelihood: alone, and oriented by the unbiased risk."""
+"""The exact count likelihood (Eq. 22): alone, and oriented by the unbiased risk (Eq. 31)."""
 
 from __future__ import annotations
 

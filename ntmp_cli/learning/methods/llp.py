@@ -108,12 +108,12 @@ def tuple_means(values: Tensor, sizes: Tensor) -> Tensor:
 
 
 def cross_entropy(target: Tensor, p: Tensor) -> Tensor:
-    """H(q, p) of two Bernoulli laws."""
+    """H(q, p) of two Bernoulli laws (Eq. 83)."""
     p = p.clamp(TINY, 1 - TINY)
     return -(target * p.log() + (1 - target) * (1 - p).log())
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
-    """JS(p‖q) = H((p+q)/2) − (H(p) + H(q))/2 of two Bernoulli laws, between 0 and log 2."""
+    """JS(p‖q) = H((p+q)/2) − (H(p) + H(q))/2 of two Bernoulli laws, between 0 and log 2 (Eq. 84)."""
     middle = (p + q) / 2
     return cross_entropy(middle, middle) - (cross_entropy(p, p) + cross_entropy(q, q)) / 2

@@ -124,7 +124,7 @@ class Ure(GradientMethod):
         if risk.margin_policy != "off" and gap < risk.margin:
             if risk.margin_policy == "skip":
                 return None
-            # The variance of the risk grows as gap⁻²: weigh the batch by its inverse.
+            # The variance of the risk grows as gap⁻²: weigh the batch by its inverse (Eq. 19).
             weight = (gap / risk.margin) ** 2
         return _Prepared(plus, minus, batch.tuple_instances, weight)
 

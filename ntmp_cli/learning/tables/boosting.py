@@ -1,8 +1,8 @@
 """Trees boosted on the count likelihood itself: every stage is fitted to its exact gradient.
 
 With g_i = σ(z_i) − P(y_i=1 | z, observation) and h_i = σ(z_i)(1 − σ(z_i)), each stage is a Newton step: a tree whose
-leaves add −Σg / (Σh + λ), with a learning rate. LightGBM does this through a custom objective. Where it cannot be
-imported (its wheel needs the system's libgomp), trees of scikit-learn take its place: the same steps, slower.
+leaves add −Σg / (Σh + λ), with a learning rate (Eq. 42). LightGBM does this through a custom objective. Where it cannot
+be imported (its wheel needs the system's libgomp), trees of scikit-learn take its place: the same steps, slower.
 """
 
 from __future__ import annotations

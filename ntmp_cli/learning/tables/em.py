@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier learned from counts, by expectation maximisation.
+"""Any scikit-learn classifier learned from counts, by expectation maximisation (Eq. 43).
 
 E-step: the exact posterior q_i = P(y_i=1 | z, observation) of every member given its tuple's count.
 M-step: the classifier is fitted to every row twice, as positive with weight q_i and as negative with weight 1 − q_i.
@@ -149,7 +149,7 @@ def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split], sprea
 
 
 def _weighted_fit(estimator: Any, data: TableData, q: Floats) -> Any:
-    """The M-step; rows without weight are left out, because some classifiers count rows."""
+    """The M-step (Eq. 43); rows without weight are left out, because some classifiers count rows."""
     by_row = np.ones(len(q)) if data.weights is None else data.weights[data.observed.owner]
     weights = np.concatenate([by_row * q, by_row * (1 - q)])
     labels, used = np.repeat([1, 0], len(q)), weights > 0

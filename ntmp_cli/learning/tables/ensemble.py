@@ -169,7 +169,7 @@ def _families(data: TableData, model: str) -> list[str]:
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
-    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones.
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones (Eq. 44).
 
     Learners whose mean loss clearly exceeds the least one have no share of the equal half. Blocks are resampled whole.
     """
@@ -252,7 +252,7 @@ def _out_of_fold(
 
 
 def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread of tuples' intercepts beyond what linear fits say of the tuples that they have not seen."""
+    """The spread of tuples' intercepts beyond what linear fits say of unseen tuples (Eq. 46)."""
     setting = Setting(LINEAR, START_PENALTY)
 
     def scores_under(spread: float) -> Floats:

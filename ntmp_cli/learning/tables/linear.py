@@ -1,4 +1,4 @@
-"""An L2-regularised logistic model fitted to whole tuples by their exact count likelihood (L-BFGS)."""
+"""An L2-regularised logistic model fitted to whole tuples by their exact count likelihood (Eq. 41, by L-BFGS)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def constant_model(features: int, rate: float) -> LinearModel:
 def count_fit(
     x: Floats, objective: CountObjective, penalty: float, start: LinearModel, centre: Floats | None = None
 ) -> LinearModel:
-    """The model of least −Σ log P(observation) + penalty/2 |w − centre|², from `start`; the bias is free.
+    """The model of least −Σ log P(observation) + penalty/2 |w − centre|² (Eq. 41), from `start`; the bias is free.
 
     The centre is 0 by default.
     """
@@ -67,14 +67,14 @@ def count_path(
 
 
 def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> LinearModel:
-    """Logistic regression with m/n as the label of every member: blurred, but convex, and oriented by the rates."""
+    """Logistic regression with m/n as every member's label (Eq. 45): blurred, but convex, and oriented by the rates."""
     observed, weights = objective.observed, objective.weights
     targets = np.repeat(observed.counts / observed.sizes, observed.sizes)
     return logistic_fit(x, targets, penalty, None if weights is None else weights[observed.owner])
 
 
 def recalibrated(model: LinearModel, x: Floats, objective: CountObjective) -> LinearModel:
-    """The model on the line a·score + b under which the observations are most probable."""
+    """The model on the line a·score + b under which the observations are most probable (Eq. 30)."""
     line = count_fit(model.scores(x)[:, None], objective, 0.0, LinearModel(np.ones(1), 0.0))
     slope = float(line.weight[0])
     return LinearModel(slope * model.weight, slope * model.bias + line.bias)

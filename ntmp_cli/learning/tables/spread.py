@@ -18,12 +18,12 @@ SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
 SPREAD_STEPS = 2
 # Residual counts depend on predicted ones if the slope exceeds so many standard errors.
 CLEAR_SLOPE = 3.0
-# A spread of intercepts is believed if twice the gain of the out-of-fold log-likelihood exceeds this.
+# A spread of intercepts is used if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
 
 
 def spread_of(judging: TableData, scores_under: Callable[[float], Floats]) -> float:
-    """The spread τ of tuples' intercepts under which fits predict the counts of other tuples best; 0 if none.
+    """The spread τ of tuples' intercepts under which fits predict other counts best; 0 if none (Eq. 46).
 
     `scores_under(τ)` are the scores of the members of `judging` by fits with this spread that have not seen them. Fits
     without spread give a first τ, and fits with this τ the final one: those without are too sure, and τ would make up

@@ -32,7 +32,7 @@ def start_model(data: TableData, x: Floats, standardise: Standardisation) -> Lin
     Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. Directions are
     that of the pool against the tuples, that of the moments within tuples, and that of soft labels. From the best one
     and from the best one on the other side the likelihood is fitted; the better fit is kept. Two kinds of evidence
-    are added up, in nats: the likelihood of the counts (which has no side where n = 2m), and that of the pool, whose
+    are added up, in nats (Eq. 40): the likelihood of the counts (which has no side where n = 2m), and the pool, whose
     mean score moves from that of the tuples as π does from their rate.
     """
     if not data.one_rate:
@@ -78,7 +78,7 @@ def _directions(data: TableData, x: Floats, pool: Floats | None) -> Iterator[Flo
 
 
 def _moments(data: TableData, x: Floats) -> Floats:
-    """The direction of the closed form; zeros where the tuples do not identify it."""
+    """The direction of the closed form (Eq. 34); zeros where the tuples do not identify it."""
     moments = Moments(x.shape[1])
     moments.add_tuples(x.astype(np.float32), data.observed.sizes, data.observed.counts)
     try:
@@ -99,7 +99,7 @@ def _likeliest_line(z: Floats, data: TableData) -> Recalibration:
 
 
 def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:
-    """Mean score of the pool less that of the tuples, in standard errors; its sign is that of π − ᾱ.
+    """Mean score of the pool less that of the tuples, in standard errors (as Eq. 38); its sign is that of π − ᾱ.
 
     Where neither the counts nor a prior tell the side, that of a pool above the rate is taken, by all folds alike.
     """
