@@ -12,6 +12,14 @@ from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import DesignConfig
 
 Tuples = Annotated[Path | None, typer.Option("--tuples", help="Tuples directory to judge.", show_default=False)]
+Run = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        help="Run directory whose weights bound the generalisation error; alone, or with the tuples it was trained on.",
+        show_default=False,
+    ),
+]
 MaybeOut = Annotated[
     Path | None,
     typer.Option(
@@ -24,6 +32,7 @@ MaybeOut = Annotated[
 def command(
     config: DesignConfig,
     directory: Tuples = None,
+    run: Run = None,
     out: MaybeOut = None,
     if_exists: IfExists = "fail",
     json: Json = False,
@@ -35,6 +44,6 @@ def command(
     from ntmp_cli.commands.views import design_view
     from ntmp_cli.stages.design import design
 
-    facts, published = design(config, directory, out, if_exists=if_exists)
+    facts, published = design(config, directory, out, run=run, if_exists=if_exists)
     about = {"kind": "design", "out": None} if published is None or out is None else identity(published, out)
     show({**about, **facts}, json, lambda console: design_view(console, facts, out))

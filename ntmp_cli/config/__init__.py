@@ -5,6 +5,7 @@ from __future__ import annotations
 from ntmp_cli.config.stages import (
     AuditConfig,
     DesignConfig,
+    DesignLoss,
     EstimatePriorConfig,
     EvaluateConfig,
     ExplainConfig,
@@ -45,6 +46,7 @@ __all__ = [
     "AuditConfig",
     "CountNoiseSweepConfig",
     "DesignConfig",
+    "DesignLoss",
     "EstimatePriorConfig",
     "EvaluateConfig",
     "ExplainConfig",

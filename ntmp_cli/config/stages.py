@@ -13,6 +13,8 @@ from ntmp_cli.config.tuples import quoted_specs
 from ntmp_cli.settings import Settings
 
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
+# Losses that bounds are known for.
+DesignLoss = Literal["sigmoid", "ramp", "logistic", "hinge"]
 
 
 class PredictConfig(Settings):
@@ -92,7 +94,12 @@ class DesignConfig(Settings):
         None, ge=1, description="Unlabeled instances beside the specs. Default: as many as the tuples have."
     )
     margin: float = Field(0.05, gt=0, lt=1, description="Operating margin ε₀ that the gap should keep.")
-    prior_error: float = Field(0.01, ge=0, lt=1, description="How far the prior that is trained with may be off.")
+    prior_error: float | None = Field(
+        None,
+        gt=-1,
+        lt=1,
+        description="Signed error δ: π + δ is trained with, -0.02 is too low by 0.02. Default: 0.01, less near 1.",
+    )
     count_noise: float | None = Field(
         None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
     )
@@ -100,6 +107,23 @@ class DesignConfig(Settings):
         0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
     )
     confidence: float = Field(0.95, gt=0, lt=1, description="Probability that bounds on the noise hold with.")
+    rate_error: float | None = Field(
+        None, gt=0, lt=1, description="ε: the tuples' mean rate is off by at most this, for the paper's bound."
+    )
+    rate_proxy: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="v: the error of the tuples' mean rate is sub-Gaussian with variance proxy v², for the same.",
+    )
+    loss: DesignLoss | None = Field(
+        None,
+        description="Loss that bounds are for: sigmoid and ramp have B = 1, logistic and hinge only L·G. "
+        "Default: that of the run, or sigmoid.",
+    )
+    score_bound: float | None = Field(
+        None, gt=0, description="G: scores lie within ±G; L·G then stands for B of an L-Lipschitz loss."
+    )
 
     @field_validator("tuples", mode="before")
     @classmethod

@@ -51,10 +51,13 @@ def changes_of(facts: DesignFacts) -> list[str]:
 
 def sections(facts: DesignFacts) -> list[Section]:
     """All but what to change."""
-    built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _prior(facts)]
+    built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _loss(facts), _prior(facts)]
     if facts["count_noise"]:
         built.append(_counts(facts["count_noise"]))
-    return [*built, _noise(facts), _clamps(facts)]
+    if facts["rate_error"]:
+        built.append(_rates(facts["rate_error"]))
+    built += [_noise(facts), _clamps(facts)]
+    return built if facts["generalisation"] is None else [*built, _generalisation(facts["generalisation"])]
 
 
 def to_markdown(facts: DesignFacts) -> str:
@@ -149,15 +152,48 @@ def _addition(stratum: DesignFacts) -> str:
     return f"{stratum['tuples']:,} × ({stratum['n']},{stratum['m']}){pure}"
 
 
+def _loss(facts: DesignFacts) -> Section:
+    loss = facts["loss"]
+    lines = [("loss", f"{loss['name']}, L = {loss['lipschitz']:g}")]
+    if loss["range"] is None:
+        lines.append(("B", "none, so that no bound holds: scores must be bounded (`--score-bound`)"))
+    elif loss["score_bound"] is None:
+        lines.append(("B", f"{loss['bound']:g}"))
+    else:
+        scores = f"scores within ±{loss['score_bound']:g}"
+        by_slope = loss["bound"] is None or loss["in_paper"] < loss["bound"]
+        lines.append(("B in the paper's bounds", f"{'L·G = ' if by_slope else ''}{loss['in_paper']:.4g}, {scores}"))
+        lines.append(("B elsewhere", f"{loss['range']:.4g}, the range of the loss on them"))
+    return Section("The loss", tuple(lines))
+
+
 def _prior(facts: DesignFacts) -> Section:
     p = facts["prior_error"]
-    return Section(
-        f"If the prior is off by {p['error']:g}",
-        (
-            ("largest bias of the risk", f"{_bound(p['largest_bias'])}; pooled {_bound(p['largest_bias_pooled'])}"),
-            ("the paper's bound 2B|δ|/γ²", _bound(p["paper_bound"])),
-        ),
-    )
+    lines = [
+        ("largest bias of the risk", f"{_bound(p['largest_bias'])}; pooled {_bound(p['largest_bias_pooled'])}"),
+        ("the paper's bound 2B|δ|/γ²", _bound(p["paper_bound"])),
+        ("… if the sign of δ is unknown", _bound(p["paper_bound_either_sign"])),
+    ]
+    if p["shrunk"]:
+        shrunk = p["shrunk"]
+        lines.append(
+            (
+                f"if π is an estimate ± {abs(p['error']):g}",
+                f"largest bias {shrunk['worst_bias_of_estimate']:.3g} B; {shrunk['worst_bias']:.3g} B with "
+                f"{shrunk['prior']:.4g}, shrunk away from the rate",
+            )
+        )
+    return Section(f"If π̂ = {p['trained_prior']:.4g} is trained with (δ = {p['error']:+g})", tuple(lines))
+
+
+def _rates(rates: DesignFacts) -> Section:
+    lines = []
+    if always := rates.get("always"):
+        lines.append((f"by at most ε = {always['given']:g}", _bound(always["bound"])))
+    if proxy := rates.get("sub_gaussian"):
+        reach = f"|ᾱ̂ − ᾱ| ≤ {proxy['reach']:.3g} with {rates['confidence']:.4g} confidence"
+        lines.append((f"sub-Gaussian, v = {proxy['given']:g}", f"{reach}: {_bound(proxy['bound'])}"))
+    return Section("If the mean rate of the tuples is off (the paper's bounds)", tuple(lines))
 
 
 def _counts(noise: DesignFacts) -> Section:
@@ -196,6 +232,26 @@ def _noise(facts: DesignFacts) -> Section:
             ("… for that term", _sizes(e["for_paper_term"])),
         ),
     )
+
+
+def _generalisation(run: DesignFacts) -> Section:
+    title = f"Generalisation of the run ({run['method']}, {run['model']})"
+    if "reason" in run:
+        return Section(title, (("bound on the excess risk", f"{NO_BOUND}: {run['reason']}"),))
+    layers = "norm of the weights" if run["layers"] == 1 else f"product of the norms of {run['layers']} layers"
+    radius, complexity = run["radius"], run["rademacher"]
+    whose = "root mean square" if radius["measured"] else "of any image"
+    lines = [
+        (layers, f"{_times(run['norm_product'])}, biases included"),
+        ("norm of an instance", f"{radius['tuples']:.4g} in tuples, {radius['unlabeled']:.4g} in U ({whose})"),
+        ("Rademacher complexity", f"at most {_times(complexity['tuples'])} and {_times(complexity['unlabeled'])}"),
+    ]
+    if run["excess_risk"] is None:
+        return Section(title, (*lines, ("bound on the excess risk", f"{NO_BOUND}: the risk is not identifiable")))
+    vacuous = f", vacuous: no two risks differ by more than {run['range']:.3g}" if run["vacuous"] else ""
+    terms = f"{_times(run['complexity_term'])} by complexity and {_times(run['deviation_term'])} by chance"
+    bound = f"{_times(run['excess_risk'])} with {run['confidence']:.4g} confidence ({terms}){vacuous}"
+    return Section(title, (*lines, ("bound on the excess risk", bound)))
 
 
 def _clamps(facts: DesignFacts) -> Section:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,21 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
-from ntmp_cli.artifacts.manifest import canonical_json
+from ntmp_cli.artifacts.manifest import RunArtifact, canonical_json
+from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.summaries import DesignSummary
-from ntmp_cli.config import DesignConfig
+from ntmp_cli.config import DesignConfig, DesignLoss
 from ntmp_cli.data.specs import expected_strata, parse_spec
 from ntmp_cli.errors import UsageError
 from ntmp_cli.reporting.design import to_markdown
-from ntmp_cli.theory.assessment import Question, assess, inflation_curve
+from ntmp_cli.theory.assessment import Question, assess, generalisation, inflation_curve
 from ntmp_cli.theory.changes import changes
+from ntmp_cli.theory.losses import MARGIN_LOSSES
 from ntmp_cli.theory.recorded_counts import true_strata
 from ntmp_cli.theory.strata import Design, Stratum
 
 DEFAULT_TUPLES = 10_000
+DEFAULT_PRIOR_ERROR = 0.01
 PRIORS = np.linspace(0.01, 0.99, 197)
 
 
@@ -43,28 +46,41 @@ class Source:
     prior_from: str
     count_noise: float
     artifact: TuplesArtifact | None = None
+    run: RunArtifact | None = None
 
 
-def read_source(config: DesignConfig, tuples: Path | None) -> Source:
-    """The design of a tuples directory (recorded counts only), or the expected one of tuple specs."""
-    if (tuples is None) == (not config.tuples):
+def read_source(config: DesignConfig, tuples: Path | None, run: Path | None = None) -> Source:
+    """The design of a tuples directory or a run (recorded counts only), or the expected one of tuple specs."""
+    if bool(tuples or run) == bool(config.tuples):
         raise UsageError(
             "a design comes from a tuples directory or from tuple specs" + (", not both" if config.tuples else ""),
             hint="Pass --tuples DIR, or --tuple 3:1 --prior 0.3 --num-tuples 10000 --unlabeled-size 30000.",
         )
-    return _of_specs(config) if tuples is None else _of_artifact(config, open_artifact(tuples, "tuples"))
+    if config.tuples:
+        return _of_specs(config)
+    opened = None if run is None else open_run(run)
+    if tuples is not None:
+        return replace(_of_artifact(config, open_artifact(tuples, "tuples")), run=opened)
+    assert opened is not None
+    return _of_run(config, opened)
 
 
 def design(
-    config: DesignConfig, tuples: Path | None, out: Path | None = None, *, if_exists: IfExists = "fail"
+    config: DesignConfig,
+    tuples: Path | None,
+    out: Path | None = None,
+    *,
+    run: Path | None = None,
+    if_exists: IfExists = "fail",
 ) -> tuple[dict[str, Any], Artifact[DesignSummary] | None]:
     """Every fact of a design; with `out` also published, as numbers, as a page and as a figure."""
-    source = read_source(config, tuples)
+    source = read_source(config, tuples, run)
     facts = _facts(config, source)
     if out is None:
         return facts, None
-    inputs = () if source.artifact is None else (describe_input(source.artifact),)
-    plan = Plan("design", config.model_dump(mode="json"), None, inputs, () if tuples is None else (tuples,))
+    inputs = tuple(describe_input(artifact) for artifact in (source.artifact, source.run) if artifact is not None)
+    read = tuple(path for path in (tuples, run) if path is not None)
+    plan = Plan("design", config.model_dump(mode="json"), None, inputs, read)
     if kept := existing_output(out, plan, if_exists):
         return facts, kept
     figure = _figure(source, facts)
@@ -94,10 +110,29 @@ def _of_specs(config: DesignConfig) -> Source:
     return Source(Design(strata, unlabeled, config.prior), name, "given", config.count_noise or 0.0)
 
 
-def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
+def _refuse_sizes(config: DesignConfig, where: str) -> None:
     sizes = {"num_tuples": config.num_tuples, "unlabeled_size": config.unlabeled_size}
     if given := [f"--{name.replace('_', '-')}" for name, value in sizes.items() if value is not None]:
-        raise UsageError(f"{', '.join(given)}: the tuples directory {tuples.path} already has its sizes")
+        raise UsageError(f"{', '.join(given)}: {where} already has its sizes")
+
+
+def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
+    """The design that a run was trained on, by its own summary."""
+    _refuse_sizes(config, f"the run {run.path}")
+    summary = run.summary
+    task = summary.task.as_task()
+    if not task.unlabeled:
+        raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design is of tuples and a pool")
+    noise = summary.count_noise if config.count_noise is None else config.count_noise
+    strata = true_strata([Stratum(n, m, k) for n, m, k in task.strata], noise)
+    prior, prior_from = (summary.trained_prior, "as trained") if config.prior is None else (config.prior, "given")
+    return Source(
+        Design(strata, task.unlabeled, prior), f"{summary.dataset} tuples of a run", prior_from, noise, run=run
+    )
+
+
+def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
+    _refuse_sizes(config, f"the tuples directory {tuples.path}")
     summary = tuples.summary
     if not summary.unlabeled.train:
         raise UsageError(
@@ -123,10 +158,48 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
 
 def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:
     question = Question(
-        config.margin, config.prior_error, source.count_noise, config.target_risk_error, config.confidence
+        margin=config.margin,
+        prior_error=_prior_error(config, source.design.prior),
+        count_noise=source.count_noise,
+        target_risk_error=config.target_risk_error,
+        confidence=config.confidence,
+        rate_error=config.rate_error,
+        rate_proxy=config.rate_proxy,
+        loss=_loss(config, source.run),
+        score_bound=config.score_bound,
     )
     facts = {"source": source.name, "prior_from": source.prior_from, **assess(source.design, question)}
+    facts["generalisation"] = None if source.run is None else _generalisation(source, source.run, question)
     return {**facts, "changes": [change._asdict() for change in changes(facts)]}
+
+
+def _prior_error(config: DesignConfig, prior: float) -> float:
+    if config.prior_error is None:
+        return min(DEFAULT_PRIOR_ERROR, (1 - prior) / 2)
+    if not 0 < prior + config.prior_error < 1:
+        raise UsageError(
+            f"prior_error: {config.prior_error:+g} and the prior {prior:g} give {prior + config.prior_error:g}, "
+            "which is not between 0 and 1 (--prior-error)"
+        )
+    return config.prior_error
+
+
+def _generalisation(source: Source, run: RunArtifact, question: Question) -> dict[str, Any]:
+    from ntmp_cli.artifacts.run_norms import norms_of_run
+
+    about = {"model": run.summary.model, "method": run.summary.method, "loss": question.loss}
+    known = norms_of_run(run, source.artifact)
+    if isinstance(known, str):
+        return {**about, "reason": known}
+    return {**about, **generalisation(*known, source.design, question)}
+
+
+def _loss(config: DesignConfig, run: RunArtifact | None) -> DesignLoss:
+    """The one that is asked for, else that of the run, where bounds are known for it."""
+    if config.loss is not None:
+        return config.loss
+    trained = None if run is None else getattr(train_config(run).settings, "loss", None)
+    return next((name for name in MARGIN_LOSSES if name == trained), "sigmoid")
 
 
 def _figure(source: Source, facts: dict[str, Any]) -> dict[str, bytes]:

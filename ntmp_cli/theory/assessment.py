@@ -1,20 +1,24 @@
 """The theory's results for one design, as plain numbers; None where undefined (a singular system, no bound).
 
 Bounds and biases are in units of B, the bound of the loss. A bound above 1 says nothing: the risk itself is in [0, B].
+Of scores within ±G, L·G stands for B in the paper's bounds, and the range of the loss in the others (Eq. 101).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
 
+from ntmp_cli.config import DesignLoss
 from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory import bias, identifiability, variance
 from ntmp_cli.theory.advice import additions, priors_to_avoid
+from ntmp_cli.theory.generalisation import NormClass, Radii, excess_bound
+from ntmp_cli.theory.losses import MARGIN_LOSSES
 from ntmp_cli.theory.recorded_counts import recorded_strata
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
@@ -27,13 +31,20 @@ ERROR_RATE = 0.1
 
 @dataclass(frozen=True)
 class Question:
-    """The parameters of an assessment: ε₀, δ, the noise of the counts, the target error of the risk."""
+    """The parameters of an assessment: ε₀, δ, the noise of the counts, the target error of the risk, the loss.
+
+    `prior_error` is signed: π + δ is trained with. `rate_error` and `rate_proxy` are ε and v of the error of ᾱ.
+    """
 
     margin: float
     prior_error: float
     count_noise: float
     target_risk_error: float
     confidence: float
+    rate_error: float | None = None
+    rate_proxy: float | None = None
+    loss: DesignLoss = "sigmoid"
+    score_bound: float | None = None
 
 
 def assess(design: Design, question: Question) -> DesignFacts:
@@ -46,13 +57,39 @@ def assess(design: Design, question: Question) -> DesignFacts:
         "mean_rate": design.mean_rate,
         "flat_rate": design.flat_rate,
         "strata": [_stratum(s) for s in design.strata],
+        "loss": loss_facts(question.loss, question.score_bound),
         "identifiable": _identifiable(design),
         "conditioning": _conditioning(design),
         "margin": _margin(design, question.margin),
-        "prior_error": _prior_error(design, question.prior_error),
+        "prior_error": _prior_error(design, question),
         "count_noise": _count_noise(design, question),
+        "rate_error": _rate_error(design, question),
         "estimation": _estimation(design, question),
         "source_clamp": _source_clamp(design),
+    }
+
+
+def generalisation(norms: NormClass, radii: Radii, design: Design, question: Question) -> DesignFacts:
+    """Rademacher terms of a class of scores and the bound on the excess risk (Eq. 102)."""
+    loss, groups = MARGIN_LOSSES[question.loss], design.stratified()
+    largest_score = norms.largest_score(radii.largest)
+    loss_range = loss.range_on(min(largest_score, inf if question.score_bound is None else question.score_bound))
+    radius = [radii.tuples] * len(design.strata) + [radii.unlabeled]
+    complexities = [norms.complexity(x, n) for x, n in zip(radius, groups.sizes.tolist(), strict=True)]
+    bound = excess_bound(groups, complexities, loss.lipschitz, loss_range, question.confidence)
+    return {
+        "layers": len(norms.norms),
+        "norms": list(norms.norms),
+        "norm_product": prod(norms.norms),
+        "radius": {"tuples": radii.tuples, "unlabeled": radii.unlabeled, "measured": radii.measured},
+        "score_bound": largest_score,
+        "rademacher": {"tuples": norms.complexity(radii.tuples, design.instances), "unlabeled": complexities[-1]},
+        "confidence": question.confidence,
+        "range": loss_range,
+        "complexity_term": None if bound is None else bound.complexity,
+        "deviation_term": None if bound is None else bound.deviation,
+        "excess_risk": None if bound is None else bound.total,
+        "vacuous": bound is None or bound.total > loss_range,
     }
 
 
@@ -119,14 +156,64 @@ def _margin(design: Design, margin: float) -> DesignFacts:
     }
 
 
-def _prior_error(design: Design, error: float) -> DesignFacts:
+def loss_facts(name: DesignLoss, score_bound: float | None) -> DesignFacts:
+    """What B is for a loss of scores within ±G: in the paper's bounds, and in the exact ones; None where unbounded."""
+    loss, bound = MARGIN_LOSSES[name], inf if score_bound is None else score_bound
+    in_paper, width = loss.paper_bound_on(bound), loss.range_on(bound)
+    return {
+        "name": name,
+        "lipschitz": loss.lipschitz,
+        "score_bound": score_bound,
+        "bound": _finite(loss.bound),
+        "in_paper": _finite(in_paper),
+        "range": _finite(width),
+        # Bounds in units of `in_paper` say nothing above this.
+        "largest_in_paper": width / in_paper if width < inf else 1.0,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if value < inf else None
+
+
+def _prior_error(design: Design, question: Question) -> DesignFacts:
+    """Of π + δ, and of the worse of π ± |δ|."""
+    error, prior, rate = question.prior_error, design.prior, design.mean_rate
+    either = [sign * abs(error) for sign in (-1, 1) if 0 < prior + sign * abs(error) < 1]
+    paper = loss_facts(question.loss, question.score_bound)["largest_in_paper"]
+    at_trained = design.at(prior + error)
+    shrunk = bias.shrunk_prior(design, abs(error))
     return {
         "error": error,
-        "reaches_rate": abs(design.prior - design.mean_rate) <= error,
-        "paper_bound": _bound(bias.prior_bound(design.mean_rate, design.prior, error)),
-        "largest_bias": _bound(bias.largest_prior_bias(design.stratified(), error)),
-        "largest_bias_pooled": _bound(bias.largest_prior_bias(design.pooled(), error)),
+        "trained_prior": prior + error,
+        "reaches_rate": abs(prior - rate) <= abs(error),
+        "crosses_rate": (prior - rate) * (prior + error - rate) <= 0,
+        "paper_bound": _bound(bias.prior_bound(rate, prior, error), paper),
+        "paper_bound_either_sign": _bound(_worst([bias.prior_bound(rate, prior, e) for e in either]), paper),
+        "largest_bias": _bound(bias.largest_prior_bias(at_trained.stratified(), error)),
+        "largest_bias_pooled": _bound(bias.largest_prior_bias(at_trained.pooled(), error)),
+        "shrunk": None if shrunk is None else shrunk._asdict(),
     }
+
+
+def _worst(values: Sequence[float | None]) -> float | None:
+    """None, which is no bound, is the worst."""
+    known = [value for value in values if value is not None]
+    return max(known, default=None) if len(known) == len(values) else None
+
+
+def _rate_error(design: Design, question: Question) -> DesignFacts | None:
+    """The paper's bounds where ᾱ is off by at most ε, or by a sub-Gaussian error of variance proxy v²."""
+    if question.rate_error is None and question.rate_proxy is None:
+        return None
+    paper = loss_facts(question.loss, question.score_bound)["largest_in_paper"]
+    facts: dict[str, Any] = {"confidence": question.confidence}
+    for name, value in (("always", question.rate_error), ("sub_gaussian", question.rate_proxy)):
+        if value is not None:
+            reach = value if name == "always" else bias.reach_of_proxy(value, question.confidence)
+            bound = bias.count_bound(design.mean_rate, design.prior, reach)
+            facts[name] = {"given": value, "reach": reach, "bound": _bound(bound, paper)}
+    return facts
 
 
 def _count_noise(design: Design, question: Question) -> DesignFacts | None:
@@ -141,16 +228,17 @@ def _count_noise(design: Design, question: Question) -> DesignFacts | None:
     shift = abs(sum(s.tuples * (s.m / s.n - s.true_rate) for s in recorded)) / tuples
     reach = bias.sub_gaussian_reach(design, question.confidence) + shift
     seen = Design(tuple(Stratum(s.n, s.m, s.tuples) for s in recorded), design.unlabeled, prior)
+    paper = loss_facts(question.loss, question.score_bound)["largest_in_paper"]
     return {
         "noise": p,
         "recorded": [{**_stratum(Stratum(s.n, s.m, s.tuples)), "true_rate": s.true_rate} for s in recorded],
         "apparent_gap": seen.stratified().gap,
         "one_error_for_all": {
-            "always": _bound(bias.count_bound(rate, prior, farthest)),
-            "mean": _bound(bias.count_bound(rate, prior, farthest, p * inverse)),
-            "variance": _bound(bias.count_bound(rate, prior, farthest, sqrt(p * square))),
+            "always": _bound(bias.count_bound(rate, prior, farthest), paper),
+            "mean": _bound(bias.count_bound(rate, prior, farthest, p * inverse), paper),
+            "variance": _bound(bias.count_bound(rate, prior, farthest, sqrt(p * square)), paper),
         },
-        "independent_errors": {"reach": reach, "sub_gaussian": _bound(bias.count_bound(rate, prior, reach))},
+        "independent_errors": {"reach": reach, "sub_gaussian": _bound(bias.count_bound(rate, prior, reach), paper)},
         "largest_bias_stratified": _bound(bias.misfiled_bias(recorded, design.unlabeled, prior)),
         "largest_bias_pooled": _bound(bias.shifted_bias(recorded, design.unlabeled, prior)),
     }
@@ -196,9 +284,9 @@ def _sizes(sizes: tuple[int, int] | None) -> DesignFacts | None:
     return None if sizes is None else {"tuples": sizes[0], "unlabeled": sizes[1]}
 
 
-def _bound(value: float | None) -> DesignFacts:
+def _bound(value: float | None, largest: float = 1.0) -> DesignFacts:
     """A bound on the bias and on the excess risk that follows (Eq. 98), and whether it says anything."""
     if value is None:
         return {"value": None, "excess_risk": None, "vacuous": True}
     value = 0.0 if value < ROUNDING else value
-    return {"value": value, "excess_risk": 2 * value, "vacuous": value > 1}
+    return {"value": value, "excess_risk": 2 * value, "vacuous": value > largest}

@@ -12,12 +12,17 @@ value adds up the coefficients of one sign (Eq. 99). It is reached when the clas
 from __future__ import annotations
 
 from math import log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory.recorded_counts import RecordedStratum
 from ntmp_cli.theory.strata import Design, Floats, Groups
+
+# Priors that are tried between an estimate and the end of what is possible, and how near to 0 or 1 they come.
+MOVES = 201
+SMALLEST_SHARE = 1e-3
 
 
 def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
@@ -45,11 +50,12 @@ def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
 
 
 def prior_bound(rate: float, prior: float, error: float) -> float | None:
-    """2|δ|/γ² with γ the least distance of α to the priors within `error` (Eq. 95).
+    """2|δ|/γ² of training with π + δ, with γ the least distance of α to the priors between (Eq. 95).
 
-    None (no bound) where they include α.
+    None (no bound) where they include α. An error that points away from α has γ = |π − α|.
     """
-    return _over_square(error, abs(prior - rate) - error)
+    nearer = abs(error) if (rate - prior) * error > 0 else 0.0
+    return _over_square(abs(error), abs(prior - rate) - nearer)
 
 
 def largest_prior_bias(groups: Groups, error: float) -> float | None:
@@ -57,6 +63,33 @@ def largest_prior_bias(groups: Groups, error: float) -> float | None:
     errors = np.zeros(len(groups.rates))
     errors[-1] = error
     return largest_bias(groups, errors)
+
+
+class ShrunkPrior(NamedTuple):
+    """A prior to train with instead of an estimate, and the largest bias of either over what the prior may be."""
+
+    prior: float
+    worst_bias: float
+    worst_bias_of_estimate: float
+
+
+def shrunk_prior(design: Design, error: float) -> ShrunkPrior | None:
+    """Where the prior is within ± `error` of the design's, the one of least worst bias on its side of α (Eq. 105).
+
+    A prior farther from α lowers the bias per error, and raises the largest error: that pays only where the priors
+    that are possible reach α. None where moving away from α does not help, or where the estimate is α itself.
+    """
+    estimate, side = design.prior, np.sign(design.prior - design.flat_rate)
+    if error == 0 or side == 0:
+        return None
+    edge = min(error, (1 - estimate if side > 0 else estimate) - SMALLEST_SHARE)
+    moves = np.linspace(0.0, max(edge, 0.0), MOVES)
+    biases = [largest_prior_bias(design.at(float(estimate + side * t)).stratified(), error + t) for t in moves]
+    worst = [np.inf if bias is None else bias for bias in biases]
+    best = int(np.argmin(worst))
+    if best == 0 or not np.isfinite(worst[0]):
+        return None
+    return ShrunkPrior(float(estimate + side * moves[best]), worst[best], worst[0])
 
 
 # --- the counts ---------------------------------------------------------------------------------
@@ -77,6 +110,11 @@ def sub_gaussian_reach(design: Design, confidence: float) -> float:
     where the Corollary writes log(1/δ) (Eq. 97).
     """
     v = sqrt(sum(s.tuples / s.n**2 for s in design.strata)) / design.tuples
+    return reach_of_proxy(v, confidence)
+
+
+def reach_of_proxy(v: float, confidence: float) -> float:
+    """|α̂ − α| stays below v √(2 log(2/δ)) with this probability if it is sub-Gaussian of variance proxy v² (Eq. 97)."""
     return v * sqrt(2 * log(2 / (1 - confidence)))
 
 

@@ -21,7 +21,7 @@ class Change(NamedTuple):
 def changes(facts: DesignFacts) -> list[Change]:
     """Empty where nothing needs to change: first what concerns `count`, the default, then what concerns `ure` alone."""
     of_counts = [*_signal(facts), *_mirror(facts), *_noise(facts), *_side(facts)]
-    of_risk = [*_margin(facts), *_strata(facts), *_prior(facts), *_sizes(facts)]
+    of_risk = [*_margin(facts), *_strata(facts), *_prior(facts), *_shrink(facts), *_sizes(facts)]
     learns = facts["identifiable"]["unbiased_risk"] and facts["identifiable"]["count_likelihood"]
     if of_risk and not of_counts and learns:
         of_counts = [Change(False, f"`count`, the default, needs no change. {of_risk[0].text}")]
@@ -126,19 +126,32 @@ def _side(facts: DesignFacts) -> Iterator[Change]:
     if one_rate and error["reaches_rate"]:
         yield Change(
             False,
-            f"Know the prior better: an error of {error['error']:g} reaches α = {facts['mean_rate']:.4g}, beyond which "
-            "the classes are exchanged: which side of α the prior lies on is what orients them.",
+            f"Know the prior better: an error of {abs(error['error']):g} reaches α = {facts['mean_rate']:.4g}, beyond "
+            "which the classes are exchanged: which side of α the prior lies on is what orients them.",
         )
 
 
 def _prior(facts: DesignFacts) -> Iterator[Change]:
     error, tolerated = facts["prior_error"], facts["margin"]["tolerated_prior_error"]
-    if tolerated is not None and tolerated < error["error"] and not error["reaches_rate"]:
+    if tolerated is not None and tolerated < abs(error["error"]) and not error["reaches_rate"]:
         yield Change(
             False,
             f"For `--method ure`, know the prior to within {tolerated:.2g}: a larger error may put the gap below the "
             "margin ε₀.",
         )
+
+
+def _shrink(facts: DesignFacts) -> Iterator[Change]:
+    error: Any = facts["prior_error"]
+    shrunk = error["shrunk"]
+    if shrunk is None or shrunk["worst_bias_of_estimate"] - shrunk["worst_bias"] <= SMALL_BIAS:
+        return
+    yield Change(
+        False,
+        f"For `--method ure`, if π = {facts['prior']:.4g} is an estimate within ±{abs(error['error']):g}, shrink it "
+        f"away from α = {facts['flat_rate']:.4g}: `--prior {shrunk['prior']:.3g}` lowers the largest bias that these "
+        f"priors allow from {shrunk['worst_bias_of_estimate']:.3g} B to {shrunk['worst_bias']:.3g} B.",
+    )
 
 
 def _sizes(facts: DesignFacts) -> Iterator[Change]:

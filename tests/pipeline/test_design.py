@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 
+import numpy as np
 import pytest
+import torch
 
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.stored_scorer import load_network
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 
 SPECS = ("--tuple", "3:1@0.5", "--tuple", "3:2@0.5", "--prior", "0.5", "--num-tuples", 6000, "--unlabeled-size", 9000)
 
@@ -84,12 +90,122 @@ def test_a_bound_above_the_losses_own_is_called_vacuous(ntmp_done):
     words = ("design", "--tuple", "3:1", "--prior", 0.4, "--prior-error", 0.02)
     facts = ntmp_done(*words, "--json").json
     error = facts["prior_error"]
-    assert error["paper_bound"]["value"] == pytest.approx(2 * 0.02 / (0.4 - 1 / 3 - 0.02) ** 2)
+    assert error["paper_bound"]["value"] == pytest.approx(2 * 0.02 / (0.4 - 1 / 3) ** 2)
+    assert error["paper_bound_either_sign"]["value"] == pytest.approx(2 * 0.02 / (0.4 - 1 / 3 - 0.02) ** 2)
     assert error["paper_bound"]["excess_risk"] == pytest.approx(2 * error["paper_bound"]["value"])
     assert error["paper_bound"]["vacuous"] is True
     assert error["largest_bias"]["vacuous"] is False
     (line,) = [line for line in ntmp_done(*words).out.splitlines() if line.startswith("the paper's bound 2B|δ|/γ²")]
     assert line.rstrip().endswith("B, vacuous")
+
+
+def test_the_error_of_the_prior_has_a_sign(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.5, "--prior-error")
+    away, towards = (ntmp_done(*words, error, "--json").json["prior_error"] for error in (0.02, -0.02))
+    assert (away["trained_prior"], towards["trained_prior"]) == (0.52, 0.48)
+    assert away["paper_bound"]["value"] == pytest.approx(1.44)
+    assert towards["paper_bound"]["value"] == pytest.approx(1.8595, abs=1e-4)
+    assert away["paper_bound_either_sign"] == towards["paper_bound_either_sign"] == towards["paper_bound"]
+    assert away["largest_bias"]["value"] == pytest.approx(0.02 * (0.52 * 2 / 3 + 0.48 / 3) / (0.52 - 1 / 3))
+    assert "If π̂ = 0.52 is trained with (δ = +0.02)" in ntmp_done(*words, 0.02).out
+
+
+def test_an_uncertain_estimate_near_the_rate_is_advised_away_from_it(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.38, "--prior-error", 0.1, "--json")
+    facts = ntmp_done(*words).json
+    shrunk = facts["prior_error"]["shrunk"]
+    (advice,) = [change["text"] for change in facts["changes"] if "shrink it away" in change["text"]]
+    assert f"`--prior {shrunk['prior']:.3g}` lowers the largest bias" in advice
+    # Followed: of the priors from 0.28 to 0.48, the farthest from what is trained with has the bias that was said.
+    for trained, worst in ((0.38, "worst_bias_of_estimate"), (shrunk["prior"], "worst_bias")):
+        at_end = ("--prior", 0.28, "--prior-error", trained - 0.28, "--json")
+        biased = ntmp_done("design", "--tuple", "3:1", *at_end).json["prior_error"]["largest_bias"]["value"]
+        assert biased >= shrunk[worst] * (1 - 1e-9)
+    assert shrunk["worst_bias"] < shrunk["worst_bias_of_estimate"] - 0.2
+    far = ntmp_done("design", "--tuple", "3:1", "--prior", 0.6, "--prior-error", 0.1, "--json").json
+    assert far["prior_error"]["shrunk"] is None
+
+
+def test_lipschitz_losses_have_bounds_by_the_largest_score(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.6, "--loss", "logistic")
+    unbounded = ntmp_done(*words, "--json").json["loss"]
+    assert (unbounded["bound"], unbounded["in_paper"], unbounded["range"]) == (None, None, None)
+    assert "scores must be bounded (`--score-bound`)" in " ".join(ntmp_done(*words).out.split())
+    bounded = ntmp_done(*words, "--score-bound", 5, "--json").json["loss"]
+    assert bounded["in_paper"] == 5
+    assert bounded["range"] == pytest.approx(5)  # log(1 + e⁵) − log(1 + e⁻⁵)
+    assert "L·G = 5, scores within ±5" in ntmp_done(*words, "--score-bound", 5).out
+    # Small scores: the range of the sigmoid loss is nearly 2 L G, and a bound up to that says something.
+    sigmoid = ntmp_done("design", "--tuple", "3:1", "--prior", 0.5, "--score-bound", 0.1, "--json").json
+    assert sigmoid["loss"]["in_paper"] == pytest.approx(0.025)
+    assert sigmoid["loss"]["largest_in_paper"] == pytest.approx(2, rel=0.01)
+    error = ("--prior-error", 0.02, "--json")
+    small = ntmp_done("design", "--tuple", "3:1", "--prior", 0.5, "--score-bound", 0.1, *error).json
+    assert small["prior_error"]["paper_bound"]["value"] == pytest.approx(1.44)
+    assert small["prior_error"]["paper_bound"]["vacuous"] is False
+
+
+def test_errors_of_the_mean_rate_can_be_given(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.6, "--rate-error", 0.02, "--rate-proxy", 0.01)
+    facts = ntmp_done(*words, "--json").json["rate_error"]
+    gap, reach = 0.6 - 1 / 3, 0.01 * (2 * math.log(2 / 0.05)) ** 0.5
+    assert facts["always"]["bound"]["value"] == pytest.approx(2 * 0.02 / (gap - 0.02) ** 2)
+    assert facts["sub_gaussian"]["reach"] == pytest.approx(reach)
+    assert facts["sub_gaussian"]["bound"]["value"] == pytest.approx(2 * reach / (gap - reach) ** 2)
+    assert "sub-Gaussian, v = 0.01" in ntmp_done(*words).out
+    assert ntmp_done("design", "--tuple", "3:1", "--prior", 0.6, "--json").json["rate_error"] is None
+
+
+# --- a run's own weights ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mlp_run(ntmp_done, tuples, tmp_path_factory):
+    out = tmp_path_factory.mktemp("mlp") / "run"
+    ntmp_done("train", "--tuples", tuples, "--method", "ure", "--model", "mlp", "--epochs", 1, "--out", out)
+    return out
+
+
+def test_the_bound_of_a_linear_run_is_that_of_its_weights_and_instances(ntmp_done, tuples, study):
+    facts = ntmp_done("design", "--tuples", tuples, "--run", study.run_abs, "--json").json["generalisation"]
+    network = load_network(open_run(study.run_abs))
+    weight, bias = (parameter.detach().double().numpy() for parameter in network.network[-1].parameters())
+    assert facts["norms"] == pytest.approx([float(np.sqrt((weight**2).sum() + bias[0] ** 2))])
+    stored = StoredTuples(open_artifact(tuples, "tuples"))
+    raw = np.concatenate([stored.read_tuples(name, 0, rows)[0] for name, rows in stored.tuple_shards()])
+    x = network.inputs(torch.from_numpy(raw)).double().reshape(len(raw), -1).numpy()
+    radius = float(np.sqrt((x**2).sum(axis=1).mean() + 1))
+    assert facts["radius"]["tuples"] == pytest.approx(radius, rel=1e-5)
+    assert facts["radius"]["measured"] is True
+    assert facts["rademacher"]["tuples"] == pytest.approx(facts["norms"][0] * radius / len(raw) ** 0.5, rel=1e-5)
+    assert facts["excess_risk"] == facts["complexity_term"] + facts["deviation_term"]
+    assert (facts["loss"], facts["range"] <= 1) == ("sigmoid", True)
+
+
+def test_the_bound_of_a_network_is_called_vacuous(ntmp_done, tuples, mlp_run):
+    shown = " ".join(ntmp_done("design", "--tuples", tuples, "--run", mlp_run).out.split())
+    assert "product of the norms of 5 layers" in shown
+    assert "vacuous: no two risks differ by more than" in shown
+
+
+def test_a_run_alone_is_judged_by_what_it_says_of_itself(ntmp_done, tuples, mlp_run, tmp_path):
+    facts = ntmp_done("design", "--run", mlp_run, "--json", "--out", tmp_path / "d").json
+    assert (facts["source"], facts["prior"], facts["tuples"]) == ("digits tuples of a run", 0.5, 40)
+    assert facts["generalisation"]["vacuous"] is True
+    assert facts["generalisation"]["radius"]["measured"] is False
+    measured = ntmp_done("design", "--tuples", tuples, "--run", mlp_run, "--json").json["generalisation"]
+    assert measured["radius"]["tuples"] < facts["generalisation"]["radius"]["tuples"]
+    made = open_artifact(tmp_path / "d", "design")
+    assert list(made.manifest.inputs) == [{"kind": "run", "sha256": open_artifact(mlp_run).sha256}]
+    assert "## Generalisation of the run (ure+relu, mlp)" in (tmp_path / "d" / "design.md").read_text()
+
+
+def test_a_run_of_other_tuples_is_refused(ntmp, ntmp_done, mlp_run, tmp_path):
+    made = ("make-tuples", "--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--num-tuples", 40, "--seed", 7)
+    ntmp_done(*made, "--out", tmp_path / "t")
+    ended = ntmp("design", "--tuples", tmp_path / "t", "--run", mlp_run)
+    assert ended.code == 2
+    assert "was not trained on" in ended.err
 
 
 def test_noisy_counts_are_advised_against_strata(ntmp_done):
@@ -162,6 +278,13 @@ def test_lineage_names_the_tuples(ntmp_done, tuples, tmp_path):
         (("--tuple", "3:1", "--prior", 1), 2, "prior: input should be less than 1"),
         (("--tuple", "3:1", "--prior", 0.5, "--num-tuples", 0), 2, "num_tuples: input should be greater than"),
         (("--tuples", "nowhere"), 3, "nowhere: no such directory\n"),
+        (("--run", "nowhere"), 3, "nowhere: no such directory\n"),
+        (("--tuple", "3:1", "--run", "r", "--prior", 0.5), 2, "from tuple specs, not both\n"),
+        (
+            ("--tuple", "3:1", "--prior", 0.9, "--prior-error", 0.1),
+            2,
+            "prior_error: +0.1 and the prior 0.9 give 1, which is not between 0 and 1 (--prior-error)\n",
+        ),
     ],
 )
 def test_impossible_designs_are_refused(ntmp, words, code, message, tmp_path, monkeypatch):

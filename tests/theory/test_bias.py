@@ -17,7 +17,9 @@ from ntmp_cli.theory.bias import (
     largest_prior_bias,
     misfiled_bias,
     prior_bound,
+    reach_of_proxy,
     shifted_bias,
+    shrunk_prior,
     sub_gaussian_reach,
 )
 from ntmp_cli.theory.recorded_counts import recorded_strata
@@ -69,7 +71,8 @@ def test_one_stratum_and_a_wrong_prior_have_the_closed_form_within_the_papers_bo
     groups = Design((Stratum(n, m, 700),), 900, prior).stratified()
     bias = largest_prior_bias(groups, error)
     assert bias == pytest.approx(abs(error) * (prior * (1 - alpha) + (1 - prior) * alpha) / abs(prior - alpha))
-    bound = prior_bound(alpha, prior, abs(error))
+    # π̂ is trained with; the prior is π̂ + error, and δ = −error.
+    bound = prior_bound(alpha, prior + error, -error)
     assert bound is None or bias <= bound * (1 + 1e-9)
 
 
@@ -84,8 +87,19 @@ def test_the_papers_prior_bound_holds_for_its_own_plug_in(prior: float, m: int, 
     hat_plus = ((1 - alpha) * p_u - (1 - wrong) * p_t) / (wrong - alpha)
     hat_minus = (-alpha * p_u + wrong * p_t) / (wrong - alpha)
     measured = prior * (hat_plus - plus) @ losses[0] + (1 - prior) * (hat_minus - minus) @ losses[1]
-    bound = prior_bound(alpha, prior, abs(error))
+    bound = prior_bound(alpha, prior, error)
     assert bound is None or abs(measured) <= bound + 1e-12
+
+
+@given(PRIORS, st.integers(0, 6), ERRORS)
+def test_the_papers_prior_bound_has_the_least_distance_of_the_theorem(prior: float, m: int, error: float) -> None:
+    alpha = m / 6
+    assume(0 < prior + error < 1)
+    between = np.linspace(prior, prior + error, 10_001) - alpha
+    gamma = float(np.abs(between).min())
+    assume(gamma > 1e-3 or between[0] * between[-1] < 0)
+    crosses = between[0] * between[-1] <= 0
+    assert prior_bound(alpha, prior, error) == (None if crosses else pytest.approx(2 * abs(error) / gamma**2))
 
 
 @given(PRIORS, st.integers(0, 6), ERRORS, st.integers(0, 2**31))
@@ -105,8 +119,72 @@ def test_the_papers_count_bound_holds(prior: float, m: int, error: float, seed: 
 
 
 def test_a_prior_error_that_reaches_the_rate_has_no_bound() -> None:
-    assert prior_bound(1 / 3, 0.4, 0.0667) is None
-    assert prior_bound(1 / 3, 0.4, 0.05) == pytest.approx(2 * 0.05 / (0.4 - 1 / 3 - 0.05) ** 2)
+    assert prior_bound(1 / 3, 0.4, -0.0667) is None
+    assert prior_bound(1 / 3, 0.4, -0.05) == pytest.approx(2 * 0.05 / (0.4 - 1 / 3 - 0.05) ** 2)
+
+
+def test_a_prior_error_that_points_away_from_the_rate_keeps_its_distance() -> None:
+    assert prior_bound(1 / 3, 0.5, 0.02) == pytest.approx(1.44)
+    assert prior_bound(1 / 3, 0.5, -0.02) == pytest.approx(0.04 / (0.5 - 1 / 3 - 0.02) ** 2)
+    assert prior_bound(2 / 3, 0.5, -0.02) == pytest.approx(1.44)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(3, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n - 1))), st.data())
+def test_the_shrunk_prior_of_one_stratum_is_that_of_the_closed_form(
+    tuple_: tuple[int, int], data: st.DataObject
+) -> None:
+    """Of priors s above α the worst bias is (e−d+s)(A/s + 1−2α), A = 2α(1−α), with d that of the estimate."""
+    n, m = tuple_
+    alpha = m / n
+    estimate = data.draw(st.floats(alpha + 0.01, min(alpha + 0.3, 0.97)))
+    error = data.draw(st.floats(0.005, 0.3))
+    away, a = estimate - alpha, 2 * alpha * (1 - alpha)
+
+    def worst(s: float) -> float:
+        return (error - away + s) * (a / s + 1 - 2 * alpha)
+
+    farthest = min(away + error, 1 - 1e-3 - alpha)
+    stationary = np.sqrt((error - away) * a / (1 - 2 * alpha)) if error > away and alpha < 0.5 else np.inf
+    best = float(np.clip(stationary, away, farthest)) if error > away else min((away, farthest), key=worst)
+    shrunk = shrunk_prior(Design((Stratum(n, m, 400),), 900, estimate), error)
+    if shrunk is None:
+        assert worst(away) <= worst(best) * (1 + 1e-3)
+    else:
+        assert shrunk.worst_bias_of_estimate == pytest.approx(worst(away))
+        assert shrunk.worst_bias == pytest.approx(worst(best), rel=1e-3)
+        # Exchanging the classes mirrors everything.
+        mirrored = shrunk_prior(Design((Stratum(n, n - m, 400),), 900, 1 - estimate), error)
+        assert mirrored.prior == pytest.approx(1 - shrunk.prior, abs=1e-9)
+
+
+def test_no_prior_of_the_interval_has_a_larger_bias_than_the_shrunk_one_promises() -> None:
+    design = Design((Stratum(3, 1, 400), Stratum(5, 2, 20)), 900, 0.38)
+    shrunk = shrunk_prior(design, 0.12)
+    plus, minus = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    corners = [np.array(corner, dtype=float).reshape(2, 2) for corner in product([0, 1], repeat=4)]
+
+    def worst(trained: float) -> float:
+        groups = design.at(trained).stratified()
+        rates = [np.array([*groups.rates[:-1], true]) for true in np.linspace(0.26, 0.5, 25)]
+        return max(abs(bias_of(groups, true, plus, minus, losses)) for true in rates for losses in corners)
+
+    assert worst(shrunk.prior) == pytest.approx(shrunk.worst_bias, rel=1e-6)
+    assert worst(design.prior) == pytest.approx(shrunk.worst_bias_of_estimate, rel=1e-6)
+    assert shrunk.worst_bias < 0.8 * shrunk.worst_bias_of_estimate
+    assert shrunk.prior > design.prior
+    assert shrunk_prior(design, 0.02) is None  # these priors do not reach the rates
+
+
+def test_the_reach_of_a_variance_proxy_holds_for_normal_errors_on_both_sides() -> None:
+    errors = np.random.default_rng(0).normal(0, 0.03, 200_000)
+    for confidence in (0.6, 0.95):
+        assert (np.abs(errors) <= reach_of_proxy(0.03, confidence)).mean() >= confidence
+    # A random sign is sub-Gaussian with v = 1 and always 1 away: log(1/δ), as the corollary writes it, is too short.
+    assert reach_of_proxy(1.0, 0.35) >= 1 > np.sqrt(2 * np.log(1 / 0.65))
+
+
+def test_counts_within_epsilon_have_no_bound_where_they_reach_the_prior() -> None:
     assert count_bound(1 / 3, 0.4, 1 / 3, 0.01) is None
 
 
