@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -46,6 +47,18 @@ class ScoredCounts:
     @property
     def rate(self) -> float:
         return float(self.observed.counts.sum() / self.observed.sizes.sum())
+
+    @cached_property
+    def gain(self) -> float:
+        """Log-likelihood of the counts under calibrated scores less that under a constant."""
+        objective, ones = self.objective, np.ones_like(self.z)
+
+        def loss(intercept: float) -> float:
+            return -float(objective.log_prob(intercept * ones).sum())
+
+        middle = float(logit(self.rate))
+        constant = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").fun
+        return calibrated_fit(self.z, objective).log_prob + float(constant)
 
 
 @dataclass(frozen=True)
@@ -95,21 +108,9 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
 def cannot_be_told(scored: ScoredCounts) -> str | None:
     """Why no metric is given: too few tuples, or scores that their counts do not confirm."""
     tuples = len(scored.observed)
-    if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and _gain(scored) >= CLEAR_NATS:
+    if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and scored.gain >= CLEAR_NATS:
         return None
     return f"cannot be told from {tuples} tuples"
-
-
-def _gain(scored: ScoredCounts) -> float:
-    """Log-likelihood of the counts under calibrated scores less that under a constant."""
-    objective, ones = scored.objective, np.ones_like(scored.z)
-
-    def loss(intercept: float) -> float:
-        return -float(objective.log_prob(intercept * ones).sum())
-
-    middle = float(logit(scored.rate))
-    constant = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").fun
-    return calibrated_fit(scored.z, objective).log_prob + float(constant)
 
 
 def _rates(fit: CalibratedFit, decided: Floats) -> tuple[Floats, Floats]:

@@ -122,13 +122,13 @@ def _plugins(run: RunArtifact | None) -> dict[str, Any]:
 
 
 def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact | None) -> dict[str, Any]:
-    summary = tuples.summary
+    summary, stored = tuples.summary, StoredTuples(tuples)
     prior = config.prior or (None if run is None else run.summary.trained_prior) or summary.prior
     facts: dict[str, Any] = {
         "tuples": summary.tuples.train,
         "mean_rate": summary.mean_rate,
         "prior": prior,
-        "repeated_instances": repeated_between_halves(StoredTuples(tuples)),
+        "repeated_instances": repeated_between_halves(stored) if stored.shares_instances else 0.0,
         "identifiable": None,
         "gap": None,
         "advice": [],
