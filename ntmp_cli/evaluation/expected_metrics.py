@@ -25,6 +25,9 @@ from ntmp_cli.counting.recalibration import CLEAR_NATS
 FEWEST_TUPLES = 10
 # A wider interval tells nothing.
 WIDEST = 0.3
+# Of the step of the log-odds at a threshold, beyond the line through the scores. With a wide prior the few positives
+# below a threshold often vanish from the fit, and with them the error of their number.
+STEP_SD = 1.0
 _STEP = 1e-5
 # A share is never closer to 0 or 1 than that of half an instance among those it is estimated from.
 HALF_AN_INSTANCE = 0.5
@@ -98,7 +101,7 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
         return {name: Expected(None, None, reason) for name in METRICS}
     decided = (scored.z > threshold).astype(np.float64)
     constant = decided.min() == decided.max()
-    fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)))
+    fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)), columns_sd=STEP_SD)
     rates, influence = _rates(fit, decided)
     influence = by_block(influence, scored.blocks)
     metrics = {name: _of_cells(metric, rates, influence, scored, where) for name, metric in CELL_METRICS.items()}
