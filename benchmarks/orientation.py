@@ -2,10 +2,12 @@
 
     python -m benchmarks.orientation OUT             # all draws of every setting, one JSON per setting in OUT
     python -m benchmarks.orientation OUT --draws 2   # a quick look
+    python -m benchmarks.orientation OUT --only 9 10 # these settings alone
 
 Short trainings of `count` on draws of two Gaussians in ten dimensions: a linear network in most settings, `mlp` (which
 memorises its tuples) in some. The labels of the pool are sampled independently, so that its share of positives is not
-exactly the prior. One process, one thread. A result that OUT has already is not computed again.
+exactly the prior. One process, one thread. A result that OUT has already is not computed again. OUT/orientation.json
+has the shares of every setting; those of settings that were not run now stay as they are.
 """
 
 from __future__ import annotations
@@ -129,29 +131,41 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def together(page: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Over all settings."""
+    kinds = {
+        kind: share(*(sum(one[kind][key] for one in page.values()) for key in ("wrong", "of")))
+        for kind in ("certain", "uncertain")
+    }
+    return {**{key: sum(one[key] for one in page.values()) for key in ("trainings", "refused")}, **kinds}
+
+
 def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--draws", type=int, help="of every setting; default: as it says")
+    parser.add_argument("--only", type=int, nargs="*", default=range(len(SETTINGS)), help="numbers of settings, from 0")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
-    everything: list[dict[str, Any]] = []
-    page: dict[str, Any] = {}
+    whole = options.out / "orientation.json"
+    page: dict[str, Any] = json.loads(whole.read_text()) if whole.exists() else {}
+    page.pop("all", None)
     for number, (name, setting) in enumerate(SETTINGS.items()):
+        if number not in options.only:
+            continue
         file = options.out / f"{number:02d}.json"
         rows: list[dict[str, Any]] = json.loads(file.read_text())["rows"] if file.exists() else []
         for seed in range(len(rows), options.draws or setting.draws):
             rows.append(trained(setting, seed))
             file.write_text(json.dumps({"name": name, "setting": setting._asdict(), "rows": rows}, indent=1))
         page[name] = summary(rows)
-        everything += rows
         print(name, json.dumps(page[name]), flush=True)
-    page["all"] = summary(everything)
-    (options.out / "orientation.json").write_text(json.dumps(page, indent=1))
-    print("all", json.dumps(page["all"]))
+        ordered = {name: page[name] for name in SETTINGS if name in page}
+        whole.write_text(json.dumps({**ordered, "all": together(ordered)}, indent=1) + "\n")
+    print("all", json.dumps(together(page)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How often promises hold on real tables: the interval of the prior, and those of metrics without labels.
+"""How often promises hold on real tables: intervals of the prior and of metrics without labels, the drift of a pool.
 
     python -m benchmarks.promises            # 20 draws of every table, pools of exact and of random composition
     python -m benchmarks.promises --draws 2 Mroz Wells
@@ -25,6 +25,7 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.evaluation.expected_metrics import CELL_METRICS, Deployment, ScoredCounts, expected_metrics
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import fit_table
+from ntmp_cli.prior.drift import drift
 from ntmp_cli.prior.estimate import DEFAULT, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples
 
@@ -69,6 +70,7 @@ def measure(name: str, seed: int, kind: str) -> dict[str, Any]:
     cells += [np.mean(~decided & (y == 1)), np.mean(~decided & (y == 0))]
     truth = {metric: of_cells(np.array(cells) + TINY) for metric, of_cells in CELL_METRICS.items()}
     truth["auroc"] = float(roc_auc_score(y, z))
+    moved = drift(scored, np.random.default_rng([seed, POOLS.index(kind), 5]))
     return {
         "table": name,
         "seed": seed,
@@ -76,6 +78,7 @@ def measure(name: str, seed: int, kind: str) -> dict[str, Any]:
         "tuples": len(data.sizes),
         "instances": len(y),
         "prior": {"truth": prior, "value": estimated.value, "ci": estimated.ci},
+        "drift": {"p": moved.p_value, "gap": moved.statistic, "spread": fitted.spread},
         "metrics": {m: {"truth": truth[m], "value": expected[m].value, "ci": expected[m].ci} for m in truth},
     }
 

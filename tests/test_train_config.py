@@ -29,6 +29,7 @@ OTHER_VALUES: dict[str, Any] = {
     "mask_rate": 0.5,
     "mixing": "flat",
     "self_training": 0.5,
+    "membership": 0.5,
     "trust": "counts",
     "warmup": "none",
 }

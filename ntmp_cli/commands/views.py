@@ -205,6 +205,7 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
             "rows": f"{facts['rows']:,}",
             "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
             "threshold": f"probability {facts['threshold']['probability']:.4g} ({facts['threshold']['rule']})",
+            **({} if facts["withheld"] is None else {"probabilities": f"withheld: {facts['withheld']}"}),
             **{f"expected {name}": expectation(one) for name, one in facts["expected"].items()},
         },
     )

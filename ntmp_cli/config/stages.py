@@ -31,6 +31,11 @@ class PredictConfig(Settings):
     with_counts: bool = Field(
         False, description="Rows have tuple ids and counts: add the exact posterior given the count."
     )
+    probabilities: Literal["confirmed", "always"] = Field(
+        "confirmed",
+        description="confirmed: the columns of probabilities stay empty where held-out counts do not confirm the "
+        "scores; always: they are written all the same.",
+    )
 
 
 class EstimatePriorConfig(Settings):

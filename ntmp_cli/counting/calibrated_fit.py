@@ -67,13 +67,20 @@ class CalibratedFit:
         return matrix
 
 
-def calibrated_fit(z: Floats, objective: CountObjective, *columns: Floats) -> CalibratedFit:
-    """The likeliest log-odds a·z + b + Σ c·column of these tuples, whose members' scores stand in a row (Eq. 55)."""
+def calibrated_fit(
+    z: Floats, objective: CountObjective, *columns: Floats, columns_sd: float | None = None
+) -> CalibratedFit:
+    """The likeliest log-odds a·z + b + Σ c·column of these tuples, whose members' scores stand in a row (Eq. 55).
+
+    `columns_sd` is the standard deviation of c, where its prior is not the wide one.
+    """
     basis = np.column_stack([z, np.ones_like(z), *columns])
     scale = np.maximum(basis.std(axis=0), 1e-12)
     scale[1] = 1.0
     ridge = scale**2 / PRIOR_SD**2
     ridge[1] = 0.0
+    if columns_sd is not None:
+        ridge[2:] = 1 / columns_sd**2
     centre = np.zeros(basis.shape[1])
     centre[0] = 1.0
     observed = objective.observed

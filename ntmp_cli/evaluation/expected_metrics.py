@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -24,6 +25,9 @@ from ntmp_cli.counting.recalibration import CLEAR_NATS
 FEWEST_TUPLES = 10
 # A wider interval tells nothing.
 WIDEST = 0.3
+# Of the step of the log-odds at a threshold, beyond the line through the scores. With a wide prior the few positives
+# below a threshold often vanish from the fit, and with them the error of their number.
+STEP_SD = 1.0
 _STEP = 1e-5
 # A share is never closer to 0 or 1 than that of half an instance among those it is estimated from.
 HALF_AN_INSTANCE = 0.5
@@ -46,6 +50,18 @@ class ScoredCounts:
     @property
     def rate(self) -> float:
         return float(self.observed.counts.sum() / self.observed.sizes.sum())
+
+    @cached_property
+    def gain(self) -> float:
+        """Log-likelihood of the counts under calibrated scores less that under a constant."""
+        objective, ones = self.objective, np.ones_like(self.z)
+
+        def loss(intercept: float) -> float:
+            return -float(objective.log_prob(intercept * ones).sum())
+
+        middle = float(logit(self.rate))
+        constant = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").fun
+        return calibrated_fit(self.z, objective).log_prob + float(constant)
 
 
 @dataclass(frozen=True)
@@ -85,7 +101,7 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
         return {name: Expected(None, None, reason) for name in METRICS}
     decided = (scored.z > threshold).astype(np.float64)
     constant = decided.min() == decided.max()
-    fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)))
+    fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)), columns_sd=STEP_SD)
     rates, influence = _rates(fit, decided)
     influence = by_block(influence, scored.blocks)
     metrics = {name: _of_cells(metric, rates, influence, scored, where) for name, metric in CELL_METRICS.items()}
@@ -95,21 +111,9 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
 def cannot_be_told(scored: ScoredCounts) -> str | None:
     """Why no metric is given: too few tuples, or scores that their counts do not confirm."""
     tuples = len(scored.observed)
-    if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and _gain(scored) >= CLEAR_NATS:
+    if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and scored.gain >= CLEAR_NATS:
         return None
     return f"cannot be told from {tuples} tuples"
-
-
-def _gain(scored: ScoredCounts) -> float:
-    """Log-likelihood of the counts under calibrated scores less that under a constant."""
-    objective, ones = scored.objective, np.ones_like(scored.z)
-
-    def loss(intercept: float) -> float:
-        return -float(objective.log_prob(intercept * ones).sum())
-
-    middle = float(logit(scored.rate))
-    constant = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").fun
-    return calibrated_fit(scored.z, objective).log_prob + float(constant)
 
 
 def _rates(fit: CalibratedFit, decided: Floats) -> tuple[Floats, Floats]:

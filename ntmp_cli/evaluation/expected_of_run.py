@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PRIOR_RULE = "prior"
 RULES = "prior, f1, recall=SHARE, cost=FN:FP"
+NOTHING_HELD_OUT = "cannot be told: no tuples were held out"
 # Thresholds between which a rule chooses.
 CANDIDATES = 512
 # Of the interval of a prior in a run's summary.
@@ -62,8 +63,13 @@ def deployment(run: RunSummary, prior: float | None, instances: int, confidence:
 def expected_of_run(scored: ScoredCounts | None, threshold: float, where: Deployment) -> dict[str, Expected]:
     """Every metric at a threshold of scores at the tuples' rate, or the reason why it cannot be told."""
     if scored is None:
-        return {name: Expected(None, None, "cannot be told: no tuples were held out") for name in METRICS}
+        return {name: Expected(None, None, NOTHING_HELD_OUT) for name in METRICS}
     return expected_metrics(scored, threshold, where)
+
+
+def unconfirmed(scored: ScoredCounts | None) -> str | None:
+    """Why the counts do not show that the scores are probabilities of anything; None where they do."""
+    return NOTHING_HELD_OUT if scored is None else cannot_be_told(scored)
 
 
 def as_json(expected: dict[str, Expected]) -> dict[str, Any]:

@@ -75,7 +75,9 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
         held_blocks = None if blocks is None else blocks[-len(heldout.sizes) :]
         return [replace(_score_heldout(data, heldout, fitted(data, 0), config.count_noise), blocks=held_blocks)]
     folds = training_folds(source, settings, config.folds or 2, batching)
-    if repeated := repeated_share((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds):
+    # Rows of different tuples that happen to be equal are different items.
+    instances = ((chunk.load()[0] for chunk in fold.tuple_chunks) for fold in folds)
+    if source.shares_instances and (repeated := repeated_share(instances)):
         log.warning(
             "%.0f %% of the instances are in tuples of more than one fold: scores of training instances mislead",
             100 * repeated,

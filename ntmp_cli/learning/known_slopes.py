@@ -41,6 +41,23 @@ def clamped_sigmoid_risk(scores: Tensor, plus: Tensor, minus: Tensor) -> tuple[T
     return positive, negative, (minus * (negative > 0) - plus * (positive > 0)) * p * q
 
 
+def membership_nll(scores: Tensor, inside: int, prior: float, rate: float) -> tuple[Tensor, Tensor]:
+    """−Σ log P(of a tuple, or of U) of instances whose first `inside` are of tuples, and its slope.
+
+    Where an instance of U is positive with probability p, tuples of rate ᾱ have r(p) = 1 + c (p − π) times the density
+    of U, c = (ᾱ − π)/(π(1 − π)). Of N_T tuple instances and N_U of U, P(tuple) is N_T r/(N_T r + N_U); up to a
+    constant the loss is −Σ_T log r + Σ log(1 + c (p − π) N_T/(N_T + N_U)).
+    """
+    contrast = (rate - prior) / (prior * (1 - prior))
+    p = scores.sigmoid()
+    away, pq = p - prior, p * (1 - p)
+    mean = contrast * inside / len(scores)
+    of_tuples, of_all = 1 + contrast * away[:inside], 1 + mean * away
+    slope = mean * pq / of_all
+    slope[:inside] -= contrast * pq[:inside] / of_tuples
+    return of_all.log().sum() - of_tuples.log().sum(), slope
+
+
 def confidence_weighted_loss(scores: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy with the teacher's labels, each weighted by its confidence |2σ − 1| (Eq. 31); and its slope."""
     labels, weights = (teacher > 0).to(scores.dtype), (2 * teacher.sigmoid() - 1).abs() / len(scores)

@@ -87,6 +87,8 @@ class Trained:
     batch_size: int | None = None
     heldout: HeldoutScores | None = None
     """Scores of tuples that the scorer was judged by, where they are not those of the held-out tuples."""
+    pool_scores: NDArray[np.float64] | None = None
+    """Those of the whole pool by the fits that gave the tuples' scores, each of a share of it."""
     prior: PoolPrior | None = None
     """Where none was given."""
     orientation_z: float | None = None

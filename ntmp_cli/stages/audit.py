@@ -22,10 +22,9 @@ from ntmp_cli.artifacts import (
     publishing,
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
+from ntmp_cli.artifacts.manifest import remake
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
 from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
-from ntmp_cli.artifacts.stored_scorer import load_score
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
@@ -122,13 +121,13 @@ def _plugins(run: RunArtifact | None) -> dict[str, Any]:
 
 
 def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact | None) -> dict[str, Any]:
-    summary = tuples.summary
+    summary, stored = tuples.summary, StoredTuples(tuples)
     prior = config.prior or (None if run is None else run.summary.trained_prior) or summary.prior
     facts: dict[str, Any] = {
         "tuples": summary.tuples.train,
         "mean_rate": summary.mean_rate,
         "prior": prior,
-        "repeated_instances": repeated_between_halves(StoredTuples(tuples)),
+        "repeated_instances": repeated_between_halves(stored) if stored.shares_instances else 0.0,
         "identifiable": None,
         "gap": None,
         "advice": [],
@@ -175,7 +174,7 @@ def _judge(
     if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
         # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
         assert stored is not None, "a run on a table keeps such scores"
-        fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, tuples))], None
+        fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, scores))], None
     else:
         fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
     # What never saw any of the held-out tuples is the run itself.
@@ -199,8 +198,10 @@ def _judge(
         blocks = StoredTuples(tuples).blocks()
         if blocks is not None:
             blocks = np.concatenate([blocks[positions], blocks[len(positions) :]])[new_tuples]
-        compared = ScoredTuples(z[new], sizes[new_tuples], counts[new_tuples], unlabeled, blocks=blocks)
-        moved = drift(compared, posterior[new], stream(config.seed, "drift"), config.resamples)
+        compared = ScoredTuples(
+            z[new], sizes[new_tuples], counts[new_tuples], unlabeled, noise=audited.noise, blocks=blocks
+        )
+        moved = drift(compared, stream(config.seed, "drift"), config.resamples)
     rows = _rows(config, tuples, audited, sizes, counts, positions)
     facts = {
         "tuples_judged": len(sizes),
@@ -224,7 +225,7 @@ def _judge(
         },
         "expected": _expected(tuples, run, scores, config, audited.noise),
         "most_suspicious": _most_suspicious(rows),
-        "warnings": _warnings(config, moved, run.summary.trained_prior, audited),
+        "warnings": _warnings(config, None if spread else moved, run.summary.trained_prior, audited),
     }
     return _Judged(facts, rows, (expit(z[new]), posterior[new], expit(unlabeled)))
 
@@ -265,13 +266,11 @@ def _cross_fitted(
     return scores_at_tuple_rate(settings, StoredTuples(source), folds, how)
 
 
-def _pool_scores(run: RunArtifact, tuples: TuplesArtifact) -> Floats:
-    """The whole pool by the run, at the rate of the tuples: no part of it was trained on with a label."""
-    names = [name for split in ("train", "heldout") for name in unlabeled_shard_names(tuples, split)]
-    if not names:
-        return np.empty(0)
-    score, shift = load_score(run), tuple_shift(run.summary)
-    return np.concatenate([score(read_instances(tuples, name)) for name in names]) - shift
+def _pool_scores(run: RunArtifact, scores: Scores) -> Floats:
+    """The whole pool at the tuples' rate by the fits that scored the tuples: the final fit would be surer of it."""
+    if "pool" not in scores:
+        raise ArtifactError(f"{run.path}: has no scores of the pool", hint=remake("run"))
+    return scores["pool"].astype(np.float64) - tuple_shift(run.summary)
 
 
 def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
@@ -349,6 +348,7 @@ def _expected(
 
 
 def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:
+    """What the user should look at. In natural groups members resemble each other, so that any pool looks different."""
     warnings = []
     if moved is not None and moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
         warnings.append(

@@ -85,7 +85,14 @@ def predict_rows(
     _warn_of_unknown(rows, scorer.unseen)
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
-    log.info("probabilities are %s: T = %.3g", how, fit.value)
+    if scorer.withheld is None:
+        log.info("probabilities are %s: T = %.3g", how, fit.value)
+    else:
+        log.warning(
+            "probabilities are withheld: whether they hold %s. Scores and labels are written; "
+            "--probabilities always writes the probabilities too",
+            scorer.withheld,
+        )
     expected = expected_of_run(scorer.scored, scorer.threshold, deployment(run.summary, config.prior, total))
     return {
         "kind": "prediction",
@@ -96,6 +103,7 @@ def predict_rows(
         "prior": scorer.prior,
         "temperature": fit.value,
         "calibration": fit.fit,
+        "withheld": scorer.withheld,
         "with_counts": config.with_counts,
         "threshold": {"rule": config.threshold, "probability": scorer.label_above},
         "expected": as_json(expected),
@@ -117,7 +125,7 @@ class _Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
-        from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule, scored_counts
+        from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule, scored_counts, unconfirmed
 
         self._mapping = mapping
         self._score = load_score(run, device)
@@ -130,6 +138,8 @@ class _Scoring:
         scores = read_scores(run)
         self.temperature = usable_temperature(run.summary, scores)
         self.scored = scored_counts(run.summary, scores)
+        self.withheld = None if config.probabilities == "always" else unconfirmed(self.scored)
+        """Why no probabilities are written."""
         at_tuples = tuple_shift(run.summary)
         rule = parsed_rule(config.threshold)
         # Log-odds at the prior are score / T + shift, scores at the tuples' rate score − at_tuples.
@@ -160,6 +170,11 @@ class _Scoring:
         moved: NDArray[np.float64] = expit(self.log_odds(scores) + self._shift)
         return moved
 
+    def shown(self, probabilities: NDArray[np.float64]) -> Any:
+        """As a column: NaN, and everything that is withheld, is empty."""
+        withheld = np.isnan(probabilities) if self.withheld is None else np.ones(len(probabilities), bool)
+        return pa.array(probabilities, mask=withheld)
+
 
 def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
     """Output rows, block by block."""
@@ -171,7 +186,8 @@ def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
         scores = scoring.scores(rows)
         probabilities = scoring.probabilities(scores)
         names = _names(source, rows, start)
-        yield _table(names, scores, probabilities, (probabilities >= scoring.label_above).astype(np.int8))
+        labels = (probabilities >= scoring.label_above).astype(np.int8)
+        yield _table(names, scores, {"probability": scoring.shown(probabilities)}, labels)
         start += len(rows.cells)
     problems.raise_if_any()
 
@@ -213,8 +229,8 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
         given_count = posterior[start : start + len(block)]
         probabilities = scoring.probabilities(block)
         best = np.where(np.isnan(given_count), probabilities, given_count)
-        more = {"posterior": pa.array(given_count, from_pandas=True)}
-        yield _table(columns, block, probabilities, (best >= scoring.label_above).astype(np.int8), more)
+        shown = {"probability": scoring.shown(probabilities), "posterior": scoring.shown(given_count)}
+        yield _table(columns, block, shown, (best >= scoring.label_above).astype(np.int8))
         start += len(block)
 
 
@@ -225,17 +241,8 @@ def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:
 
 
 def _table(
-    names: dict[str, Any],
-    scores: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    labels: NDArray[np.int8],
-    more: dict[str, Any] | None = None,
+    names: dict[str, Any], scores: NDArray[np.float64], probabilities: dict[str, Any], labels: NDArray[np.int8]
 ) -> Any:
-    columns = {
-        **names,
-        "score": pa.array(scores.astype(np.float32)),
-        "probability": pa.array(probabilities),
-        **(more or {}),
-        "label": pa.array(labels),
-    }
+    score, label = pa.array(scores.astype(np.float32)), pa.array(labels)
+    columns = {**names, "score": score, **probabilities, "label": label}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

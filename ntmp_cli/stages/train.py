@@ -308,6 +308,8 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
         arrays["heldout_sizes"] = scored.sizes
         arrays["heldout_counts"] = scored.counts
         arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
+    if trained.pool_scores is not None:
+        arrays["pool"] = trained.pool_scores.astype(np.float32)
     return arrays
 
 

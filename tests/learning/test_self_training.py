@@ -28,6 +28,7 @@ DIM, INSIDE, OUTSIDE = 6, 9, 40
 class Prepared:
     """What self-training sets of a loss; everything else is the method's."""
 
+    membership_weight: float = 0.5
     pseudo_label_weight: float = 0.0
     teacher: torch.Tensor | None = None
 
@@ -99,6 +100,8 @@ def test_features_of_unlabeled_instances_are_masked_in_the_second_half(rate, pro
     changed = done.x != done.batch.x
     assert not changed[:INSIDE].any()  # tuple instances are left alone
     assert changed[INSIDE:].any() == masked
+    # What is masked can be told from tuple instances whatever its class.
+    assert done.prepared.membership_weight == (0 if masked else 0.5)
     if masked:
         blank = done.networks.model.blank.expand_as(done.x)
         assert torch.equal(done.x[changed], blank[changed])

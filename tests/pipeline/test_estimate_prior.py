@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
@@ -201,6 +202,37 @@ def test_folds_that_share_instances_are_warned_of(ntmp_done, tmp_path):
         *("--resamples", 20, "--out", tmp_path / "p"),
     )
     assert "of the instances are in tuples of more than one fold" in ended.err
+
+
+def test_two_of_seven_digits_give_a_prior(ntmp_done, tmp_path):
+    """They ended with exit 4 after too few epochs, and the hint that was printed did so again."""
+    tuples = ("--dataset", "digits", "--n", 7, "--m", 2, "--prior", 0.2, "--out", tmp_path / "t")
+    ntmp_done("make-tuples", *tuples)
+    estimate = ("estimate-prior", "--tuples", tmp_path / "t", "--resamples", 20, "--out", tmp_path / "p")
+    answer = ntmp_done(*estimate, "--json").json
+    low, high = answer["ci"]
+    assert low <= 0.2 <= high
+    assert answer["tuple_rate"] == pytest.approx(2 / 7)
+
+
+@pytest.mark.parametrize("words", [(), ("--model", "mlp", "--epochs", 2, "--folds", 2)], ids=["table", "network"])
+def test_rows_that_are_equal_are_items_of_their_own(words, ntmp_done, tmp_path):
+    """Two answers give four different rows, which are in all tuples: ids tell items apart, not their features."""
+    rng = np.random.default_rng(0)
+    y = rng.random(420) < 0.4
+    answers = (rng.random((420, 2)) < np.where(y, 0.85, 0.15)[:, None]).astype(int)
+    counts = y[:300].reshape(100, 3).sum(axis=1)
+    owners = [*(f"t{i // 3},{counts[i // 3]}" for i in range(300)), *[","] * 120]
+    lines = [f"{owner},{a},{b}" for owner, (a, b) in zip(owners, answers, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,first,second", *lines]) + "\n")
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
+    estimate = ("estimate-prior", "--tuples", tmp_path / "t", *words, "--resamples", 20, "--out", tmp_path / "p")
+    ended = ntmp_done(*estimate, "--json")
+    assert "in tuples of more than one fold" not in ended.err
+    assert ended.json["tuples"] == (90 if words else 100)  # folds are of the training tuples, and all judge
+    low, high = ended.json["ci"]
+    assert low <= y[300:].mean() <= high
+    assert ntmp_done("audit", "--tuples", tmp_path / "t", "--json").json["before_training"]["repeated_instances"] == 0
 
 
 @pytest.mark.parametrize(

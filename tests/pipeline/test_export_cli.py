@@ -56,7 +56,8 @@ def own(tmp_path_factory, ntmp_done) -> Path:
     (folder / "new.csv").write_text("\n".join([",".join(own_data.FEATURES), *lines]) + "\n")
     np.save(folder / "rows.npy", rows)
     for name in ("mlp", "auto"):
-        ntmp_done("predict", folder / name, folder / "new.csv", "--out", folder / f"{name}.csv")
+        words = ("--probabilities", "always", "--out", folder / f"{name}.csv")
+        ntmp_done("predict", folder / name, folder / "new.csv", *words)
     return folder
 
 
@@ -78,7 +79,7 @@ def test_images_go_in_as_they_are_stored(words, kind, tuples, tmp_path, ntmp_don
     with h5py.File(tuples / "test.h5") as file:
         rows = file["instances"][:40]
     np.save(tmp_path / "x.npy", rows)
-    ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
+    ntmp_done("predict", tmp_path / "r", tmp_path / "x.npy", "--probabilities", "always", "--out", tmp_path / "p.csv")
     assert greatest_difference(tmp_path / "e", rows, tmp_path / "p.csv") < 1e-5
 
 

@@ -52,7 +52,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
         **{"kind": "prediction", "out": str(tmp_path / "p.csv"), "run_sha256": open_artifact(work / "run").sha256},
         **{"rows": 119, "positive": int(predicted["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
-        **{"temperature": facts["temperature"], "calibration": "fitted"},
+        **{"temperature": facts["temperature"], "calibration": "fitted", "withheld": None},
         **{"threshold": {"rule": "prior", "probability": 0.5}, "expected": facts["expected"]},
     }
 
@@ -240,6 +240,41 @@ def test_posteriors_given_counts_use_the_calibrated_scores(many, tmp_path, ntmp_
     predicted = pacsv.read_csv(out)
     z = predicted["score"].to_numpy().astype(float).reshape(-1, 2) / facts["temperature"]
     assert np.allclose(predicted["posterior"].to_numpy().reshape(-1, 2)[:, 0], expit(z[:, 0] - z[:, 1]), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory, ntmp_done) -> Path:
+    """Tuples whose counts have nothing to do with their features, and a run on them."""
+    folder = tmp_path_factory.mktemp("noise")
+    rng = np.random.default_rng(0)
+    counts, cells = rng.integers(0, 4, 40), rng.normal(size=(120, 2))
+    lines = [f"t{i // 3},{counts[i // 3]},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(cells)]
+    (folder / "tuples.csv").write_text("\n".join(["tuple_id,count,a,b", *lines]) + "\n")
+    ntmp_done("import-tuples", folder / "tuples.csv", "--out", folder / "t")
+    ntmp_done("train", "--tuples", folder / "t", "--prior", 0.5, "--model", "linear", "--out", folder / "run")
+    return folder
+
+
+def test_probabilities_that_counts_do_not_confirm_are_withheld(noise, tmp_path, ntmp_done):
+    words = ("predict", noise / "run", noise / "tuples.csv", "--with-counts")
+    ended = ntmp_done(*words, "--out", tmp_path / "p.csv", "--json")
+    always = ntmp_done(*words, "--probabilities", "always", "--out", tmp_path / "q.csv", "--json")
+    reason = "cannot be told from 40 tuples"
+    assert (ended.json["withheld"], always.json["withheld"]) == (reason, None)
+    assert ended.json["expected"]["accuracy"] == {"value": None, "ci": None, "reason": reason}
+    assert ended.err.count(f"probabilities are withheld: whether they hold {reason}") == 1
+    assert "withheld" not in always.err
+    withheld, written = (pacsv.read_csv(tmp_path / name) for name in ("p.csv", "q.csv"))
+    assert withheld.column_names == written.column_names
+    for name in ("probability", "posterior"):
+        assert withheld[name].null_count == 120
+        assert ((written[name].to_numpy() >= 0) & (written[name].to_numpy() <= 1)).all()
+    for name in ("tuple_id", "count", "score", "label"):
+        assert withheld[name].equals(written[name])
+    ntmp_done("predict", noise / "run", noise / "tuples.csv", "--out", tmp_path / "p.parquet")
+    assert pq.read_table(tmp_path / "p.parquet")["probability"].null_count == 120
+    shown = ntmp_done(*words, "--out", tmp_path / "s.csv").out
+    assert f"withheld: {reason}" in " ".join(shown.split())
 
 
 # --- mistakes -------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logit
 
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.prior.drift import drift
 from ntmp_cli.prior.estimator import ScoredTuples
 
@@ -23,10 +21,9 @@ def p_value(
     pool = rng.normal(size=2000) + 2 * positive + moved * ~positive
     if copies > 1:
         z, sizes, counts = (np.tile(values, copies) for values in (z, sizes, counts))
-    posterior = count_posterior(z, CountObservations(sizes, counts))
     blocks = np.tile(np.arange(600), copies) if in_blocks else None
     data = ScoredTuples(z, sizes, counts, 2 * pool - 2 + logit(1 / 3), blocks=blocks)
-    result = drift(data, posterior, rng, 200)
+    result = drift(data, rng, 200)
     return result.p_value, result.prior
 
 

@@ -35,6 +35,8 @@ PSEUDO_LABELS_EVERY = 2
 WARMUP_FRACTION = 0.5
 # The risk warms up where all data tell its sign: its signal in standard errors.
 WARMUP_SIGNAL = 2.0
+# Mean length from which on the membership of instances tells more than a short tuple's count would.
+LONG = 10
 # The sign test after every epoch needs no more tuples.
 SIGN_TEST_TUPLES = 1000
 
@@ -63,6 +65,12 @@ class CountSettings(CountNoiseSettings, MarginSettings):
         lt=1,
         description="Share of an unlabeled instance's features that are masked in self-training; 0: none.",
     )
+    membership: float | None = Field(
+        None,
+        ge=0,
+        description="Weight of the likelihood that an instance is of a tuple and not of the pool, given the rates of "
+        f"both. Default: 1 for tuples of more than {LONG} members on average, else 0.",
+    )
     assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
         None,
         description="Outside knowledge of the pool, for tuples whose orientation is uncertain: prior<0.5 or prior>0.5.",
@@ -81,6 +89,7 @@ class _Prepared:
     warmup_weight: float = 0.0
     risk: tuple[Tensor, Tensor] | None = None
     closed_form: Tensor | None = None
+    membership_weight: float = 0.0
     pseudo_label_weight: float = 0.0
     teacher: Tensor | None = None
 
@@ -140,7 +149,8 @@ class Count(CountPlain):
     the noise of all data; inside the margin it has less weight. A sign test on held-out data flips a network that is
     certainly mirrored. From a fifth of training on, every
     second step also learns the averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of
-    it on with a share of their features masked (`mask_rate`).
+    it on with a share of their features masked (`mask_rate`). A long tuple's count tells little of its members: there
+    the likelihood of which instances are of tuples and which of the pool is added (`membership`).
     """
 
     settings = CountSettings
@@ -159,9 +169,18 @@ class Count(CountPlain):
         # A prior that is not trusted orients nothing.
         by_risk = self.options.warmup == "risk" and self.options.trust != "counts"
         self._risk_warmup = by_risk and signal_to_noise(*groups) >= WARMUP_SIGNAL
+        self._membership = self._membership_weight()
         # The noise of a batch grows as the gap falls: inside the margin it would outweigh the likelihood.
         margin = self.options.margin
         self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
+
+    def _membership_weight(self) -> float:
+        """0 where the prior is not trusted, or equals the rate: then U tells nothing of single instances."""
+        if self.options.trust == "counts" or self.prior == self.task.rate:
+            return 0.0
+        if self.options.membership is not None:
+            return self.options.membership
+        return float(self.task.instances > LONG * sum(tuples for _, _, tuples in self.task.strata))
 
     def targets(self) -> Targets:
         return "discriminant" if self.options.warmup == "discriminant" else "none"
@@ -178,6 +197,8 @@ class Count(CountPlain):
 
     def prepare(self, batch: Batch, progress: float) -> Any:
         plain = super().prepare(batch, progress)
+        if self._membership:
+            plain = replace(plain, membership_weight=self._membership / len(batch.sizes))
         weight = max(0.0, 1 - progress / WARMUP_FRACTION)
         if self.options.warmup == "discriminant" and weight > 0:
             return replace(plain, warmup_weight=weight, closed_form=batch.targets)
@@ -190,7 +211,12 @@ class Count(CountPlain):
         import torch
         from torch.nn.functional import binary_cross_entropy_with_logits
 
-        from ntmp_cli.learning.known_slopes import clamped_sigmoid_risk, confidence_weighted_loss, with_slope
+        from ntmp_cli.learning.known_slopes import (
+            clamped_sigmoid_risk,
+            confidence_weighted_loss,
+            membership_nll,
+            with_slope,
+        )
 
         z, inside = scores.detach(), prepared.tuple_instances
         nll, slope = self.nll(z, prepared)
@@ -206,6 +232,10 @@ class Count(CountPlain):
             first = binary_cross_entropy_with_logits(at_rate, targets)
             loss = loss + prepared.warmup_weight * first
             slope.add_(at_rate.sigmoid() - targets, alpha=prepared.warmup_weight / len(z))
+        if prepared.membership_weight:
+            value, term = membership_nll(z, inside, self.prior, self.task.rate)
+            loss = loss + prepared.membership_weight * value
+            slope.add_(term, alpha=prepared.membership_weight)
         if prepared.pseudo_label_weight:
             teacher = z if prepared.teacher is None else prepared.teacher
             pseudo, term = confidence_weighted_loss(z[inside:], teacher[inside:])

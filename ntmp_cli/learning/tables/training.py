@@ -94,6 +94,7 @@ def train_table(
             observed.counts[fitted.judged],
             np.empty(0) if heldout is None else scorer.score(heldout.unlabeled),
         ),
+        pool_scores=fitted.pool_scores + shift,
         prior=prior,
         orientation_z=z,
         spread=fitted.spread,

@@ -86,6 +86,15 @@ def test_a_pseudo_label_weighs_as_much_as_the_teacher_is_confident() -> None:
     assert (slope[:3].sign() == torch.tensor([-1.0, -1.0, 1.0])).all()
 
 
+def membership_loss(scores: torch.Tensor, inside: int, prior: float, rate: float) -> torch.Tensor:
+    """Cross-entropy of telling tuple instances from U by Bayes' rule: their densities are mixtures of two classes."""
+    positive, negative = scores.sigmoid() / prior, (1 - scores.sigmoid()) / (1 - prior)  # p₊ and p₋ in units of p_U
+    in_tuples = inside * (rate * positive + (1 - rate) * negative)
+    in_pool = (len(scores) - inside) * (prior * positive + (1 - prior) * negative)
+    is_inside = (torch.arange(len(scores)) < inside).double()
+    return binary_cross_entropy_with_logits((in_tuples / in_pool).log(), is_inside, reduction="sum")
+
+
 def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: dict[str, Any]) -> torch.Tensor:
     """The loss of `count` as one would write it down, for autograd: likelihood, warm-up, pseudo-labels."""
     prior, rate, inside = settings["prior"], 1 / 3, batch.tuple_instances
@@ -101,6 +110,9 @@ def plain_loss(scores: torch.Tensor, batch: Batch, progress: float, settings: di
         assert weighting is not None
         weights = torch.from_numpy(weighting.plus).float().double(), torch.from_numpy(weighting.minus).float().double()
         loss = loss + weight * clamped(partial_risks(scores, *weights, inside, "sigmoid", "class"), "relu")
+    if membership := settings.get("membership"):
+        constant = membership_loss(torch.full_like(scores, log(prior / (1 - prior))), inside, prior, rate)
+        loss = loss + membership / len(batch.sizes) * (membership_loss(scores, inside, prior, rate) - constant)
     losses = binary_cross_entropy_with_logits(scores[inside:], (TEACHER[inside:] > 0).double(), reduction="none")
     return loss + pseudo * 2 * (losses * (2 * TEACHER[inside:].sigmoid() - 1).abs()).mean()
 
@@ -109,7 +121,9 @@ TEACHER = torch.linspace(-3, 4, 14, dtype=torch.double)
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.3, 0.45, 0.9])
-@pytest.mark.parametrize("settings", [{}, {"count_noise": 0.1}, {"warmup": "discriminant"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"count_noise": 0.1}, {"warmup": "discriminant"}, {"membership": 0.7}], ids=str
+)
 def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], progress: float) -> None:
     settings = {"prior": 0.7, **settings}
     method = methods.get("count")(TrainConfig(**settings), Task([(3, 1, 20)], 30))
@@ -132,6 +146,26 @@ def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], pro
         torch.testing.assert_close(scored.grad, reference.grad, rtol=1e-10, atol=1e-13)
         clamps |= {tuple((telemetry[1:3] < 0).tolist())}
     assert len(clamps) > 1 or progress > 0.5 or "warmup" in settings  # with and without a term below zero
+
+
+@pytest.mark.parametrize(
+    ("strata", "settings", "weight"),
+    [
+        ([(10, 3, 20)], {}, 0.0),  # short tuples are learned as they always were
+        ([(11, 3, 20)], {}, 0.5),
+        ([(3, 1, 10), (100, 40, 10)], {}, 0.5),  # by the mean length
+        ([(3, 1, 20)], {"membership": 2.0}, 1.0),
+        ([(11, 3, 20)], {"membership": 0.0}, 0.0),
+        ([(11, 3, 20)], {"trust": "counts"}, 0.0),  # the pool says nothing where its prior is not trusted
+        ([(20, 14, 20)], {}, 0.0),  # nor where the prior is the rate
+    ],
+)
+def test_which_instances_are_of_tuples_matters_where_tuples_are_long(
+    strata: list[tuple[int, int, int]], settings: dict[str, Any], weight: float
+) -> None:
+    method = methods.get("count")(TrainConfig(prior=0.7, **settings), Task(strata, 300))
+    batch = Batch(torch.zeros(10, 1), np.array([3, 3]), np.array([1, 1]), 6, 4)
+    assert method.prepare(batch, 0.9).membership_weight == weight
 
 
 def test_only_unlabeled_instances_have_pseudo_labels() -> None:
