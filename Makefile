@@ -11,7 +11,7 @@ THREADS ?= 1
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-random test-order check coverage bench docs clean
+.PHONY: demo paper-smoke test test-slow test-random test-order check coverage bench docs clean
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ $(DEV): $(PACKAGE)
 
 demo: $(PACKAGE)  ## the whole pipeline on built-in data
 	$(BIN)/ntmp run sample_configs/quickstart.yaml --out work/quickstart
+
+paper-smoke: $(PACKAGE)  ## every table and figure of the paper, with one epoch on a few tuples
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m benchmarks.paper_smoke
 
 test: $(DEV)  ## all tests but the slow ones, in two processes
 	$(PYTEST) -n 2 --dist loadfile -m "not slow"

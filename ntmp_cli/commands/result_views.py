@@ -126,8 +126,11 @@ def sweep_view(console: Console, sweep: Sweep, *, wide: bool = False) -> None:
     from ntmp_cli.reporting.words import window_words
 
     summary, tally = sweep.results.summary, sweep.tally
-    points = [point for point in sweep.points if point["metric"] == summary.metric]
-    print_table(console, _points_table(points, wide=wide))
+    by_metric = {
+        metric: [point for point in sweep.points if point["metric"] == metric]
+        for metric in (summary.metric, *sweep.plan.config.metrics)
+    }
+    print_table(console, _points_table(by_metric, wide=wide))
     for left in sweep.plan.left_out:
         print_text(console, f"left out {_coordinates(left.position)}: {left.why}")
     for window in summary.windows:
@@ -137,17 +140,23 @@ def sweep_view(console: Console, sweep: Sweep, *, wide: bool = False) -> None:
     print_line(console, f"results: {sweep.results.path}{note}")
 
 
-def _points_table(points: Sequence[Mapping[str, Any]], *, wide: bool) -> Table:
-    """A row per point. Unless `wide`, names are short and what tells no rows apart is left out."""
+def _points_table(by_metric: Mapping[str, Sequence[Mapping[str, Any]]], *, wide: bool) -> Table:
+    """A row per point: the judged metric, which comes first, with its interval, then means of the others.
+
+    Unless `wide`, names are short and what tells no rows apart is left out.
+    """
+    judged, *others = by_metric
+    points = by_metric[judged]
     known = ("run", "metric", "planned", "seeds", "mean", "std", "low", "high")
     keys = [key for key in points[0] if key not in known]
     columns = {
         "run": [p["run"] for p in points],
         **{key: [shown(p[key]) for p in points] for key in keys},
         "seeds": [f"{p['seeds']}" + f" of {p['planned']}" * (p["seeds"] != p["planned"]) for p in points],
-        points[0]["metric"]: [_four_digits(p["mean"]) for p in points],
+        judged: [_four_digits(p["mean"]) for p in points],
         "std": [_four_digits(p["std"]) for p in points],
         "95 % interval": ["none" if p["low"] is None else f"{p['low']:.4f} to {p['high']:.4f}" for p in points],
+        **{metric: [_four_digits(p["mean"]) for p in by_metric[metric]] for metric in others},
     }
     headers = {name: name for name in columns}
     if not wide:

@@ -35,6 +35,9 @@ GivenTuples = Annotated[
 ]
 
 
+METRICS = {"metrics": names_of("metrics"), "judge": names_of("metrics")}
+
+
 def _complete_engine(incomplete: str) -> list[str]:
     return [name for name in names_of("engines")() if name.startswith(incomplete)]
 
@@ -75,7 +78,12 @@ class Running:
 
 
 @app.command("prior")
-@with_config(PriorSweepConfig, complete={"metric": names_of("metrics")}, stand_in=prior_setting, folders=SWEEP_FOLDERS)
+@with_config(
+    PriorSweepConfig,
+    complete=METRICS,
+    stand_in=prior_setting,
+    folders=SWEEP_FOLDERS,
+)
 def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None, prior_from: PriorFrom = None) -> None:
     """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
 
@@ -88,7 +96,11 @@ def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None
 
 
 @app.command("count-noise")
-@with_config(CountNoiseSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
+@with_config(
+    CountNoiseSweepConfig,
+    complete=METRICS,
+    folders=SWEEP_FOLDERS,
+)
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
 
@@ -98,7 +110,7 @@ def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
 
 
 @app.command("gap")
-@with_config(GapSweepConfig, complete={"metric": names_of("metrics")}, folders=SWEEP_FOLDERS)
+@with_config(GapSweepConfig, complete=METRICS, folders=SWEEP_FOLDERS)
 def gap(config: GapSweepConfig, running: Running) -> None:
     """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
 
@@ -112,7 +124,7 @@ def gap(config: GapSweepConfig, running: Running) -> None:
 @app.command("grid")
 @with_config(
     GridSweepConfig,
-    complete={"metric": names_of("metrics")},
+    complete=METRICS,
     folders=SWEEP_FOLDERS,
     assignments={
         "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."

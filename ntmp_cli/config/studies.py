@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
+    ValidationInfo,
     field_validator,
 )
 
 from ntmp_cli.config.stages import EvaluateConfig, ReportConfig
+from ntmp_cli.config.tuples import quoted_specs
 from ntmp_cli.settings import Settings
 
 
@@ -18,15 +20,28 @@ class PipelineConfig(Settings):
 
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
+    vary: dict[Literal["make_tuples"], dict[str, list[Any]]] = Field(
+        default_factory=dict,
+        description="Settings of make-tuples to several values, all crossed, e.g. data sets and priors of one table.",
+    )
     estimate_prior: dict[str, Any] | None = Field(
         None, description="Settings of estimate-prior, without seed; trainings without a prior use it."
     )
     train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
+    train_on: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Name of a data set to the settings of trainings on it, before those of runs."
+    )
     runs: dict[str, dict[str, Any]] = Field(
-        min_length=1, description="Name of a training to the settings that set it apart."
+        min_length=1, description="Name of a training to the settings that set it apart; null leaves it out."
     )
     evaluate: EvaluateConfig = Field(EvaluateConfig(), description="Settings of evaluate.")
     report: ReportConfig = Field(ReportConfig(), description="Settings of report.")
+
+    @field_validator("runs", mode="before")
+    @classmethod
+    def _left_out(cls, runs: Any) -> Any:
+        """`--set runs.uu=null` leaves a run of the file out."""
+        return {name: run for name, run in runs.items() if run is not None} if isinstance(runs, dict) else runs
 
 
 class SweepConfig(Settings):
@@ -40,7 +55,18 @@ class SweepConfig(Settings):
     runs: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Name of a training to the settings that set it apart. Default: one."
     )
-    metric: str = Field("ap", description="Metric M that is judged, see `ntmp list metrics`; the rows hold all.")
+    metrics: tuple[str, ...] = Field(
+        ("accuracy", "tpr", "fpr", "f1"),
+        min_length=1,
+        description="Metric to plot, a panel each, see `ntmp list metrics`; repeat for several. The rows hold all.",
+    )
+    judge: str = Field("ap", description="Metric M that the window, critical points and tests are judged by.")
+    reference: str | None = Field(
+        None, description="Run that the others are tested against at every point. Default: the first."
+    )
+    band: Literal["ci", "std"] = Field(
+        "ci", description="Bands of the figure: the 95 % t interval of the mean, or one standard deviation over seeds."
+    )
     max_width: float = Field(0.05, gt=0, description="Widest 95 % t interval w* of M over seeds that counts as stable.")
     title: str = Field("", description="Heading of the figure. Default: what was swept.")
 
@@ -50,6 +76,14 @@ class SweepConfig(Settings):
         if len(set(seeds)) != len(seeds):
             raise ValueError("a seed is given twice")
         return seeds
+
+    @field_validator("reference")
+    @classmethod
+    def _names_a_run(cls, reference: str | None, info: ValidationInfo) -> str | None:
+        runs = info.data.get("runs", {})
+        if reference is not None and reference not in runs:
+            raise ValueError(f"no run of this name; the runs are {', '.join(runs) or 'one without a name'}")
+        return reference
 
     @field_validator("offsets", "rates", "priors", check_fields=False)
     @classmethod
@@ -94,12 +128,21 @@ class CountNoiseSweepConfig(SweepConfig):
 class GapSweepConfig(SweepConfig):
     """Vary the prior π of U, and with it the gap |π − ᾱ| that the unbiased risk lives on."""
 
+    tuples: tuple[str, ...] = Field(
+        (), description="Tuple spec; repeat for several on one axis of the gap. Default: make_tuples.tuples."
+    )
+
     priors: tuple[float, ...] = Field(
         tuple(round(0.1 * step, 1) for step in range(1, 10)),
         min_length=1,
         description="Prior π of the unlabeled pool; repeat for several. Default: 0.1, 0.2 … 0.9.",
     )
     margin: float = Field(0.001, ge=0, lt=1, description="Gap |π − ᾱ| below which a point is left out.")
+
+    @field_validator("tuples", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        return quoted_specs(value)
 
 
 class GridSweepConfig(SweepConfig):

@@ -68,8 +68,9 @@ class Comparison(TypedDict):
     """One method against the reference in one metric, on the pairs of one cell, or (`overall`) of all cells.
 
     Differences are method minus reference. `missing` names unpaired and undefined values. A number that needs pairs
-    is None without any, a limit also with only one. Over several cells `cliff` compares within pairs alone, because
-    values of different cells are not comparable.
+    is None without any, a limit also with only one. `cliff` is Cliff's δ of the paired differences, as in the paper:
+    the share of pairs that are won less the share that are lost. `cliff_all_pairs` compares every value with every
+    value of the reference, of one cell.
     """
 
     scope: Literal["cell", "overall"]
@@ -104,7 +105,9 @@ class Comparison(TypedDict):
     cliff_low: float | None
     cliff_high: float | None
     cliff_word: str | None
-    cliff_within: float | None
+    cliff_all_pairs: float | None
+    cliff_all_pairs_low: float | None
+    cliff_all_pairs_high: float | None
 
 
 @dataclass
@@ -220,13 +223,11 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
         cell = None if paired.overall else paired.cells[0]
         test = wilcoxon(np.array(difference)) if difference else None
         within = float(np.mean(signs)) if difference else None
-        if within is None:
-            delta, effect = None, NONE
-        elif paired.overall:
-            # Values of different cells are not comparable: the δ of pairs by themselves.
-            delta, effect = within, dominance_interval(within, float(np.var(signs)) / max(size - 1, 1), size)
-        else:
-            delta, effect, _ = cliffs_delta(np.array(paired.values), np.array(paired.reference_values))
+        effect, all_pairs = NONE, None
+        if within is not None:
+            effect = dominance_interval(within, float(np.var(signs)) / max(size - 1, 1), size)
+        if difference and not paired.overall:  # values of different cells are not comparable
+            all_pairs = cliffs_delta(np.array(paired.values), np.array(paired.reference_values))
         yield {
             "scope": "overall" if paired.overall else "cell",
             "dataset": cell and cell.dataset,
@@ -256,11 +257,13 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
             "family_size": 0,
             "p_holm": None,
             "smallest_p_holm": None,
-            "cliff": delta,
+            "cliff": within,
             "cliff_low": effect.low,
             "cliff_high": effect.high,
-            "cliff_word": None if delta is None else magnitude(delta),
-            "cliff_within": within,
+            "cliff_word": None if within is None else magnitude(within),
+            "cliff_all_pairs": all_pairs and all_pairs.delta,
+            "cliff_all_pairs_low": all_pairs and all_pairs.interval.low,
+            "cliff_all_pairs_high": all_pairs and all_pairs.interval.high,
         }
 
 

@@ -285,6 +285,10 @@ _MEASURES: dict[str, tuple[str, Callable[[Scored, Forecasts, NDArray[np.float64]
         "Brier score, the mean (p − y)²",
         lambda scored, forecasts, weights: brier(scored.labels, forecasts.p, weights),
     ),
+    "brier_multiclass": (
+        "Brier score over both classes, the mean Σₖ (pₖ − yₖ)²",
+        lambda scored, forecasts, weights: 2 * brier(scored.labels, forecasts.p, weights),
+    ),
     "nll": (
         "Mean −log P(label)",
         lambda scored, forecasts, weights: label_nll(scored.labels, forecasts.scores, weights),
@@ -301,8 +305,8 @@ def _register_calibration() -> None:
                 metric = _calibration_metric(function, scaling, at_prior)
                 variant = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)
                 metric.__doc__ = f"{description}{variant}."
-                # Log-losses have no upper limit.
-                unit = "number" if measure == "nll" else "fraction"
+                # Log-losses have no upper limit, and the Brier score over both classes goes up to 2.
+                unit = "number" if measure in ("nll", "brier_multiclass") else "fraction"
                 metrics.register(name, lower_is_better=True, unit=unit)(metric)
 
 

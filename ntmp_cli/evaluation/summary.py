@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.intervals import metric_interval
@@ -27,12 +27,16 @@ class RowLabels(TypedDict):
 
 
 class Row(RowLabels):
-    """One metric of one run; the value is None (or nan) where the metric is undefined."""
+    """One metric of one run; the value is None (or nan) where the metric is undefined.
+
+    `gap` is Δ_op = |ᾱ − π̂| of the training.
+    """
 
     seed: int
     tuples_seed: int | None
     value: float | None
     run: str
+    gap: NotRequired[float | None]
 
 
 class SummaryRow(RowLabels):
@@ -49,6 +53,8 @@ class SummaryRow(RowLabels):
     max: float | None
     ci_low: float | None
     ci_high: float | None
+    gap: NotRequired[float | None]
+    """Mean Δ_op over the runs."""
 
 
 class DataCell(NamedTuple):
@@ -121,6 +127,7 @@ def _summary(rows: Sequence[Row]) -> SummaryRow:
     """
     values = [value for row in rows if (value := value_of(row)) is not None]
     interval = metric_interval(rows[0]["metric"], values)
+    gaps = [gap for row in rows if (gap := row.get("gap")) is not None]
     return {
         **_labels_of(rows[0]),
         "seeds": len(rows),
@@ -131,6 +138,7 @@ def _summary(rows: Sequence[Row]) -> SummaryRow:
         "max": max(values, default=None),
         "ci_low": interval.low,
         "ci_high": interval.high,
+        "gap": statistics.fmean(gaps) if gaps else None,
     }
 
 

@@ -36,8 +36,8 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
         Column("metric", ("metric",)),
         Column("method", ("method", "variant")),
         Column("conclusion", ("conclusion",)),
-        Column(f"Δ to {rows[0]['reference']}", ("difference",), numeric=True),
-        Column("95 % CI of Δ", ("difference_low", "difference_high"), numeric=True),
+        Column(f"difference to {rows[0]['reference']}", ("difference",), numeric=True),
+        Column("95 % CI of the difference", ("difference_low", "difference_high"), numeric=True),
         Column("better in", ("better", "pairs"), numeric=True),
         Column("p (Holm)", ("p_holm", "p", "tested_pairs"), numeric=True),
         Column("Cliff's δ", ("cliff", "cliff_low", "cliff_high", "cliff_word"), numeric=True),
@@ -94,5 +94,6 @@ def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: s
         tested_words(comparisons, metrics[0]).rstrip("."),
         "p: two-sided Wilcoxon signed-rank test, after Holm",
         "CI: t interval over pairs",
+        "Cliff's δ: of the paired differences, the share of pairs won less the share lost",
     ]
     return ". ".join(sentences) + "."

@@ -34,6 +34,8 @@ class Curve:
     train_loss: Sequence[float | None]
     heldout_risk: Sequence[float | None]
     accuracy: list[tuple[int, float]]
+    iterations: Sequence[int] = ()
+    """Steps of the optimiser until the end of each epoch; none for methods without steps."""
 
 
 class Band(NamedTuple):
@@ -249,7 +251,7 @@ def panel_grid(
     from matplotlib.figure import Figure
 
     rows = list(dict.fromkeys(groups))
-    legend = _legend_columns(list(looks))
+    legend = legend_columns(list(looks))
     heading = textwrap.fill(title, 100)
     height = 0.35 * (1 + heading.count("\n")) + row_height * len(rows) + 0.25 * math.ceil(len(looks) / legend)
     with figure_style():
@@ -259,17 +261,18 @@ def panel_grid(
         for group, row in zip(rows, axes, strict=True):
             row[0].set_title(textwrap.fill(group, 110), loc="left", fontsize=10, fontweight="bold")
             plot_row(group, row)
-        _plot_legend(figure, looks, legend)
+        plot_legend(figure, looks, legend)
         return svg_and_png(figure)
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
+def legend_columns(labels: Sequence[str]) -> int:
     """As many columns as fit the width: some 130 characters, of which a line and its gaps take ten."""
     widest = max(len(label) for label in labels)
     return max(1, min(len(labels), 130 // (widest + 10)))
 
 
-def _plot_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
+def plot_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
+    """One legend for all panels, below them."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=look.color, linestyle=look.linestyle) for look in looks.values()]

@@ -17,15 +17,21 @@ ABSENT = "—"
 
 
 def label_cells(row: SummaryRow, seeds: int) -> list[TableCell]:
-    """Data set, tuples, prior, method, variant and number of seeds."""
+    """Data set, tuples, prior, Δ_op, method, variant and number of seeds."""
     return [
         TableCell(row["dataset"], (row["dataset"],)),
         TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
         TableCell(f"{row['prior']:g}", (row["prior"],)),
+        gap_cell(row.get("gap")),
         TableCell(row["method"], (row["method"],)),
         TableCell(row["variant"], (row["variant"],)),
         TableCell(str(seeds), (seeds,)),
     ]
+
+
+def gap_cell(gap: float | None) -> TableCell:
+    """Δ_op = |ᾱ − π̂|."""
+    return TableCell(ABSENT if gap is None else f"{gap:.2f}", (gap,))
 
 
 def best_rows(rows: Sequence[SummaryRow]) -> list[SummaryRow]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ntmp_cli.artifacts.summaries import RunSummary
 
 SHOWN_STRATA = 6
 SHOWN_POINTS = 12
@@ -19,6 +22,7 @@ class Operating:
     trained_prior: float
     mean_rate: float
     strata: tuple[tuple[int, int, int], ...]
+    dataset: str = ""
 
     @property
     def gap(self) -> float:
@@ -29,6 +33,20 @@ class Operating:
 def operating_of(run: Mapping[str, Any]) -> Operating:
     strata = tuple((n, m, count) for n, m, count in run["task"]["strata"])
     return Operating(run["tuples"], run["prior"], run["trained_prior"], run["mean_rate"], strata)
+
+
+def operating_of_summary(run: RunSummary) -> Operating:
+    strata = tuple((n, m, count) for n, m, count in run.task.strata)
+    return Operating(run.tuples, run.prior, run.trained_prior, run.mean_rate, strata, run.dataset)
+
+
+def sweep_caption(runs: Sequence[Operating], seeds: Sequence[int]) -> str:
+    """What a sweep was trained on: data sets, strata with ᾱ, the range of Δ_op, and the seeds."""
+    datasets = ", ".join(dict.fromkeys(run.dataset for run in runs))
+    gaps = [run.gap for run in runs]
+    gap = f"{gaps[0]:.4f}" if max(gaps) - min(gaps) < 5e-5 else f"{min(gaps):.4f} to {max(gaps):.4f}"
+    sentences = [f"Data: {datasets}", *_mixtures(runs), f"Δ_op = |ᾱ − π̂| = {gap}"]
+    return ". ".join(sentences) + f". Seeds: {', '.join(map(str, seeds))}."
 
 
 def operating_words(runs: Sequence[Operating]) -> list[str]:

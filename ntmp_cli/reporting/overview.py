@@ -19,7 +19,8 @@ from ntmp_cli.reporting.rendering import Column, Table, TableCell
 from ntmp_cli.reporting.verdict import rank
 
 DEFAULT_METRICS = ("accuracy", "auroc", "ap")
-LABELS = ("dataset", "tuples", "prior", "method", "variant", "seeds")
+LABELS = ("dataset", "tuples", "prior", "gap", "method", "variant", "seeds")
+SIGNS = {"prior": "π", "gap": "Δ_op"}
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ def overview_table(summary: Sequence[SummaryRow], metrics: Sequence[str]) -> Tab
     by_cell: dict[DataCell, list[SummaryRow]] = {}
     for row in first:
         by_cell.setdefault(cell_of(row), []).append(row)
-    varies = {name: len({row[name] for row in first}) > 1 for name in LABELS}  # type: ignore[literal-required]
+    varies = {name: len({row.get(name) for row in first}) > 1 for name in LABELS}
     columns = [
-        Column("π" if name == "prior" else name, (name,), numeric=name in ("prior", "seeds"), shown=shown)
-        for name, shown in {**varies, "method": True}.items()
+        # The gap of a cell follows from its tuples and prior: it has a column in wide tables only.
+        Column(SIGNS.get(name, name), (name,), numeric=name in ("prior", "gap", "seeds"), shown=shown)
+        for name, shown in {**varies, "gap": False, "method": True}.items()
     ]
     columns += [Column(metric_header(metric), (f"{metric}_mean",), numeric=True) for metric in metrics]
     blocks = tuple(_block(_ordered(rows), summary, metrics) for rows in by_cell.values())

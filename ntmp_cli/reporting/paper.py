@@ -65,6 +65,13 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
                 )
 
 
+def paper_column(entry: MethodVariant) -> tuple[int, MethodVariant]:
+    """Where a method stands in the paper's tables, whatever its clamps' scope; methods of ours come after them."""
+    columns = tuple(dict.fromkeys(cell.method for cell in paper_cells()))
+    name = entry.method.removesuffix("/source")
+    return columns.index(name) if name in columns else len(columns), entry
+
+
 def counterparts(row: SummaryRow, setting: RunSetting | None) -> list[PaperCell]:
     """The paper's cells of the row's method; of a method that the paper lacks, the best cell of the same setting.
 

@@ -107,6 +107,7 @@ def _columns(
         Column("dataset", ("dataset",)),
         Column("tuples", ("tuples", "n", "m")),
         Column("π", ("prior",), numeric=True),
+        Column("Δ_op", ("gap",), numeric=True, shown=any(entry.first.get("gap") is not None for entry in entries)),
         Column("method", ("method",)),
         Column("variant", ("variant",), shown=any(entry.first["variant"] for entry in entries)),
         Column("seeds", ("seeds",), numeric=True, shown=len({entry.seeds for entry in entries}) > 1),
@@ -164,7 +165,7 @@ def _metric_column(metric: str) -> Column:
 
 
 def _difference_column(metric: str) -> Column:
-    return Column(f"Δ {metric}", (f"{metric}_minus_reference",), numeric=True)
+    return Column(f"difference of {metric}", (f"{metric}_minus_reference",), numeric=True)
 
 
 def _reference_of(entry: _MethodMetrics, block: Sequence[_MethodMetrics], reference: str) -> _MethodMetrics | None:
@@ -197,7 +198,7 @@ def _statistics_columns(metric: str) -> list[Column]:
         return tuple(f"{metric}_{field}" for field in fields)
 
     return [
-        Column("95 % CI of Δ", named("difference_low", "difference_high"), numeric=True),
+        Column("95 % CI of the difference", named("difference_low", "difference_high"), numeric=True),
         Column("p (Holm)", named("p_holm", "p", "pairs"), numeric=True),
         Column("Cliff's δ", named("cliff", "cliff_low", "cliff_high", "cliff_word"), numeric=True),
     ]
@@ -207,7 +208,7 @@ def _statistics_columns(metric: str) -> list[Column]:
 
 
 def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | None, *, marked: bool) -> Iterator[str]:
-    """The meaning of bold and Δ, and the methods that are not ranked."""
+    """The meaning of bold and of the difference, and the methods that are not ranked."""
     if marked:
         yield "Bold: best mean of each data set, tuples and π"
     unranked = dict.fromkeys(entry.method for entry in entries if entry.first["is_oracle"])
@@ -215,7 +216,7 @@ def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | Non
         yield f"Not ranked, because it sees the labels: {', '.join(unranked)}"
     if reference is not None:
         unit = ", in percentage points" if in_percent(metric) else ""
-        yield f"Δ: difference of the means to {reference}{unit}"
+        yield f"Difference: of the means, to {reference}{unit}"
 
 
 def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
@@ -235,6 +236,7 @@ def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
         for pairs, alone, corrected in reachable[:3]
     )
     yield "CI: t interval over seeds"
+    yield "Cliff's δ: of the paired differences, the share of pairs won less the share lost"
     missing = [f"{comparison['method']} {reason}" for comparison in compared for reason in comparison["missing"]]
     if missing:
         more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""

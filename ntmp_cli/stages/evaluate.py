@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -126,8 +127,9 @@ class _Tables:
 def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str], tables: _Tables) -> None:
     scored, scores, fits = _scored(run, run.summary.prior, tables)
     name, seeds = _name(run), {"seed": run.manifest.seed, "tuples_seed": run.summary.tuples_seed}
+    gap = abs(run.summary.mean_rate - run.summary.trained_prior)
     tables.rows += [
-        cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name})
+        cast(Row, {**group, **seeds, "metric": metric, "value": _or_none(value), "run": name, "gap": gap})
         for metric, value in evaluate_metrics(scored, names).items()
     ]
     mark = {**group, "seed": run.manifest.seed, "run": name}
@@ -152,6 +154,8 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
             "epochs": [record["epoch"] for record in history],
             "loss": [record["loss"] for record in history],
             "heldout_risk": [record["heldout_risk"] for record in history],
+            # Of methods without a gradient nothing.
+            "iterations": list(itertools.accumulate(r["batches"] - r["skipped"] for r in history if "batches" in r)),
             "accuracy": [[epoch, value] for epoch, value in zip(traced, accuracy.tolist(), strict=True)],
         }
     )

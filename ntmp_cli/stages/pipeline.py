@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ntmp_cli.artifacts import Artifact, refuse_overlap
 from ntmp_cli.artifacts.evaluations import Evaluation
@@ -27,6 +29,7 @@ from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
 from ntmp_cli.stages.train import TrainOptions, train, training_epochs
+from ntmp_cli.sweeps.plans import crossed, folder_name
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Study:
-    """The resolved settings of every stage call."""
+    """The resolved settings of every stage call, by the end of its folder's name: the seed, after what varies."""
 
-    tuples: dict[int, MakeTuplesConfig]
-    trainings: dict[tuple[str, int], TrainConfig]
-    estimates: dict[int, EstimatePriorConfig]
+    tuples: dict[str, MakeTuplesConfig]
+    trainings: dict[tuple[str, str], TrainConfig]
+    estimates: dict[str, EstimatePriorConfig]
     config: PipelineConfig = field(repr=False)
 
     def reads(self) -> list[Path]:
@@ -61,14 +64,51 @@ class Study:
 
     def folders(self) -> list[str]:
         """What is made below OUT."""
-        stages = [f"tuples-{seed}" for seed in self.tuples] + [f"prior-{seed}" for seed in self.estimates]
+        stages = [f"tuples-{cell}" for cell in self.tuples] + [f"prior-{cell}" for cell in self.estimates]
         return [*stages, "runs", "evaluation", "report"]
 
 
 def resolve(config: PipelineConfig, where: str) -> Study:
     """Check every setting of every stage before anything runs."""
-    for group in ("make_tuples", "estimate_prior", "train", *(f"runs.{name}" for name in config.runs)):
-        values = config.runs[group[5:]] if group.startswith("runs.") else getattr(config, group) or {}
+    _require_plain_names(config, where)
+    tuples: dict[str, MakeTuplesConfig] = {}
+    trainings: dict[tuple[str, str], TrainConfig] = {}
+    estimates: dict[str, EstimatePriorConfig] = {}
+    for chosen, seed in itertools.product(crossed(config.vary), config.seeds):
+        varied = chosen.get("make_tuples", {})
+        cell = f"{folder_name(varied)}-{seed}" if varied else str(seed)
+        tuples[cell] = build(
+            MakeTuplesConfig, {**config.make_tuples, **varied, "seed": seed}, f"{where}: make_tuples{_of(varied)}"
+        )
+        # The prior of U is known by construction here, so that it need not be written twice.
+        known = tuples[cell].prior
+        shared = {} if known is None or config.estimate_prior is not None else {"prior": known}
+        shared |= {**config.train, **config.train_on.get(tuples[cell].dataset, {})}
+        for name, settings in config.runs.items():
+            trainings[name, cell] = build(
+                TrainConfig, {**shared, **settings, "seed": seed}, f"{where}: train with runs.{name}{_of(varied)}"
+            )
+        if config.estimate_prior is not None:
+            settings = {**config.estimate_prior, "seed": seed}
+            estimates[cell] = build(EstimatePriorConfig, settings, f"{where}: estimate_prior")
+    for estimate in estimates.values():
+        priors.get(estimate.estimator)
+    for (name, _), training in () if estimates else trainings.items():
+        training.known_prior(f"{where}: train with runs.{name}")
+    _require_known_names(config, list(tuples.values()), list(trainings.values()))
+    return Study(tuples, trainings, estimates, config)
+
+
+def _of(varied: Mapping[str, Any]) -> str:
+    return "".join(f", {key} {value}" for key, value in varied.items())
+
+
+def _require_plain_names(config: PipelineConfig, where: str) -> None:
+    """Seeds are given once, and the names of runs can be folders."""
+    groups = {name: getattr(config, name) or {} for name in ("make_tuples", "estimate_prior", "train")}
+    groups |= {f"train_on.{name}": values for name, values in config.train_on.items()}
+    groups |= {f"runs.{name}": values for name, values in config.runs.items()}
+    for group, values in groups.items():
         if "seed" in values:
             raise UsageError(f"{where}: {group}.seed: seeds are given once, by the list `seeds`")
     for name in config.runs:
@@ -78,35 +118,14 @@ def resolve(config: PipelineConfig, where: str) -> Study:
             )
     if len(set(config.seeds)) != len(config.seeds):
         raise UsageError(f"{where}: seeds: a seed is given twice")
-    # The prior of U is known by construction here, so that it need not be written twice.
-    known = config.make_tuples.get("prior")
-    shared = {} if known is None or config.estimate_prior is not None else {"prior": known}
-    tuples = {
-        seed: build(MakeTuplesConfig, {**config.make_tuples, "seed": seed}, f"{where}: make_tuples")
-        for seed in config.seeds
-    }
-    trainings = {
-        (name, seed): build(
-            TrainConfig, {**shared, **config.train, **settings, "seed": seed}, f"{where}: train with runs.{name}"
-        )
-        for name, settings in config.runs.items()
-        for seed in config.seeds
-    }
-    estimates = {
-        seed: build(EstimatePriorConfig, {**config.estimate_prior, "seed": seed}, f"{where}: estimate_prior")
-        for seed in config.seeds
-        if config.estimate_prior is not None
-    }
-    for estimate in estimates.values():
-        priors.get(estimate.estimator)
-    for (name, _), training in () if estimates else trainings.items():
-        training.known_prior(f"{where}: train with runs.{name}")
-    _require_known_names(config, tuples[config.seeds[0]], list(trainings.values()))
-    return Study(tuples, trainings, estimates, config)
 
 
-def _require_known_names(config: PipelineConfig, tuples: MakeTuplesConfig, trainings: Sequence[TrainConfig]) -> None:
-    require_known_names([tuples], trainings)
+def _require_known_names(
+    config: PipelineConfig, tuples: Sequence[MakeTuplesConfig], trainings: Sequence[TrainConfig]
+) -> None:
+    require_known_names(tuples, trainings)
+    for dataset in config.train_on:
+        datasets.get(dataset.partition(":")[0])
     labels = {methods.get(training.method).label(training) for training in trainings}
     for metric in (*config.evaluate.metrics, *config.report.metrics):
         metrics.get(metric)
@@ -139,23 +158,23 @@ def run_pipeline(
 ) -> Iterator[Step]:
     """Walk make-tuples, train, evaluate and report, yielding each step as it is done."""
     refuse_overlap(out, study.reads(), study.folders())
-    for seed, tuples in study.tuples.items():
-        made = make_tuples(tuples, out / f"tuples-{seed}", data_root=data_root, download=download, if_exists="refresh")
-        yield Step(f"tuples-{seed}", made)
-    for seed, settings in study.estimates.items():
+    for cell, tuples in study.tuples.items():
+        made = make_tuples(tuples, out / f"tuples-{cell}", data_root=data_root, download=download, if_exists="refresh")
+        yield Step(f"tuples-{cell}", made)
+    for cell, settings in study.estimates.items():
         options = CrossFitOptions("refresh", device, watching=watching)
-        prior = estimate_prior(settings, out / f"tuples-{seed}", out / f"prior-{seed}", options)
-        yield Step(f"prior-{seed}", prior)
+        prior = estimate_prior(settings, out / f"tuples-{cell}", out / f"prior-{cell}", options)
+        yield Step(f"prior-{cell}", prior)
     runs = []
-    for (name, seed), training in study.trainings.items():
-        runs.append(out / "runs" / f"{name}-{seed}")
-        source = out / f"prior-{seed}" if training.prior is None else None
-        with watching(training_epochs(training, out / f"tuples-{seed}")) as watcher:
+    for (name, cell), training in study.trainings.items():
+        runs.append(out / "runs" / f"{name}-{cell}")
+        source = out / f"prior-{cell}" if training.prior is None else None
+        with watching(training_epochs(training, out / f"tuples-{cell}")) as watcher:
             train_options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
-            run = train(training, out / f"tuples-{seed}", runs[-1], train_options, prior_from=source)
-        yield Step(f"runs/{name}-{seed}", run)
+            run = train(training, out / f"tuples-{cell}", runs[-1], train_options, prior_from=source)
+        yield Step(f"runs/{name}-{cell}", run)
     evaluation = evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh")
     yield Step("evaluation", evaluation.artifact, evaluation)
-    priors = [out / f"prior-{seed}" for seed in study.estimates]
+    priors = [out / f"prior-{cell}" for cell in study.estimates]
     page, _ = report(study.config.report, out / "evaluation", out / "report", priors=priors, if_exists="refresh")
     yield Step("report", page)

@@ -28,6 +28,7 @@ from ntmp_cli.reporting.comparison_table import comparison_table
 from ntmp_cli.reporting.dots import dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
 from ntmp_cli.reporting.grid import metric_grid
+from ntmp_cli.reporting.iteration_curves import accuracy_by_iteration
 from ntmp_cli.reporting.operating import operating_of, operating_words
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
@@ -233,6 +234,11 @@ CAPTIONS = {
         "Training objective, held-out objective (label-free) and test accuracy by epoch. Lines: means over seeds; "
         "bands: one standard deviation to either side.",
     ),
+    "accuracy-by-iteration": (
+        "Accuracy by training iteration",
+        "Test accuracy after every epoch, by steps of the optimiser. Lines: means over seeds; bands: one standard "
+        "deviation to either side.",
+    ),
     "metrics-against-prior": (
         "Metrics against the prior of U",
         "Means over seeds, bands of one standard deviation to either side.",
@@ -250,6 +256,7 @@ def _figures(evaluation: Evaluation, config: ReportConfig) -> dict[str, dict[str
     return {
         CHART: method_dots(evaluation.groups, _metrics(evaluation, config)[0]),
         "learning-curves": learning_curves(curves, title=config.title),
+        "accuracy-by-iteration": accuracy_by_iteration(curves, title=config.title),
         "metrics-against-prior": metrics_against_prior(evaluation.groups, title=config.title),
         "reliability": reliability_diagrams(_diagrams(evaluation.reliability), title=config.title),
     }
@@ -284,6 +291,7 @@ def _curve(row: dict[str, Any]) -> Curve:
         train_loss=row["loss"],
         heldout_risk=row["heldout_risk"],
         accuracy=[(epoch, value) for epoch, value in row["accuracy"]],
+        iterations=row.get("iterations", ()),
     )
 
 
@@ -315,6 +323,7 @@ def _carried(
         )
         return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], summary.warnings)
     caption = f"Sweep of {summary.sweep}: {summary.trained} of {summary.cells} trainings, judged by {summary.metric}."
+    caption += f" {summary.caption}" * bool(summary.caption)
     lines = [f"{window_words(window.to_json())}." for window in summary.windows]
     return name, images, PageFigure(name, f"Sweep of {summary.sweep}", caption, images["svg"], lines)
 

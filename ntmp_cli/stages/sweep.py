@@ -41,7 +41,8 @@ from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.plugins import plugin_files, plugin_settings
-from ntmp_cli.reporting.sweep_panels import sweep_image
+from ntmp_cli.reporting.operating import operating_of_summary, sweep_caption
+from ntmp_cli.reporting.sweep_panels import SweepResults, sweep_image
 from ntmp_cli.settings import build
 from ntmp_cli.stages.evaluate import run_metrics
 from ntmp_cli.stages.make_tuples import table_columns, tuples_from_labelled, tuples_plan
@@ -50,6 +51,7 @@ from ntmp_cli.stages.train import resolve_prior, training_plan
 from ntmp_cli.sweeps.calls import Call, CallOutcome
 from ntmp_cli.sweeps.engine import Engine, Resources, engines
 from ntmp_cli.sweeps.plans import SweepCell, SweepPlan, plan_count_noise, plan_gap, plan_grid, plan_prior
+from ntmp_cli.sweeps.point_tests import point_tests
 from ntmp_cli.sweeps.results import deployment_prior, metric_rows, points_of, summary_rows, window_of
 from ntmp_cli.sweeps.windows import Window
 
@@ -111,14 +113,15 @@ class Sweep:
 
 def resolve(config: SweepConfig, tuples_path: Path | None = None) -> SweepPlan:
     """Check every setting of every cell before anything runs."""
-    metrics.get(config.metric)
+    for metric in (config.judge, *config.metrics):
+        metrics.get(metric)
     given = None if tuples_path is None else _with_test_labels(tuples_path)
     if isinstance(config, PriorSweepConfig):
         plan = plan_prior(config, _estimate(config), _mean_rate(config, given), given_tuples=given is not None)
     elif isinstance(config, CountNoiseSweepConfig):
         plan = plan_count_noise(config)
     elif isinstance(config, GapSweepConfig):
-        plan = plan_gap(config, _mean_rate(config, given))
+        plan = plan_gap(config, _mean_rates(config))
     else:
         assert isinstance(config, GridSweepConfig)
         plan = plan_grid(config, given_tuples=given is not None)
@@ -152,6 +155,15 @@ def _mean_rate(config: SweepConfig, given: TuplesArtifact | None) -> float:
     if given is not None:
         return given.summary.mean_rate
     return mean_rate([parse_spec(text) for text in build(MakeTuplesConfig, config.make_tuples, "make_tuples").tuples])
+
+
+def _mean_rates(config: GapSweepConfig) -> dict[str, float]:
+    """ᾱ of every tuple spec that shares the axis, or of the tuples of make_tuples."""
+    if not config.tuples:
+        return {"": _mean_rate(config, None)}
+    if {"tuples", "n", "m"} & config.make_tuples.keys():
+        raise UsageError("tuples: given twice, also as make_tuples.tuples", hint="Leave one of them out.")
+    return {text: mean_rate([parse_spec(text)]) for text in config.tuples}
 
 
 @dataclass(frozen=True)
@@ -393,7 +405,12 @@ def _publish_results(
         staging.add_json(SUMMARY, summary, rows=len(summary))
         window_summaries = tuple(_window_summary(plan, labels[run], window) for run, window in windows.items())
         staging.add_json(WINDOWS, [window.to_json() for window in window_summaries], rows=len(window_summaries))
-        for kind, image in sweep_image(plan, points, windows, labels, failed).items():
+        tests = point_tests(plan, values)
+        compared = [row for test in tests for row in test.rows(plan.config.judge)]
+        staging.add_json("tests.json", compared, rows=len(compared))
+        caption = sweep_caption([operating_of_summary(run.summary) for run in runs.values()], plan.config.seeds)
+        results = SweepResults(plan, points, windows, labels, tests)
+        for kind, image in sweep_image(results, caption, failed).items():
             staging.add_bytes(f"sweep.{kind}", image)
         staging.summary = SweepSummary(
             sweep=plan.kind,
@@ -402,14 +419,15 @@ def _publish_results(
             trained=len(runs),
             failed=tuple(failed),
             left_out=tuple(left_out),
-            metric=plan.config.metric,
+            metric=plan.config.judge,
             windows=window_summaries,
+            caption=caption,
         )
     return open_artifact(out, "sweep"), summary
 
 
 def _window_summary(plan: SweepPlan, label: str, window: Window) -> WindowSummary:
-    common: dict[str, Any] = {"run": label, "metric": plan.config.metric, "max_width": plan.config.max_width}
+    common: dict[str, Any] = {"run": label, "metric": plan.config.judge, "max_width": plan.config.max_width}
     if not isinstance(plan.config, PriorSweepConfig | CountNoiseSweepConfig):
         return WindowSummary(**common, critical_ci=window.critical_ci)
     return WindowSummary(

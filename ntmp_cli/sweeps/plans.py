@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,7 +58,12 @@ class SweepPlan:
     cells: tuple[SweepCell, ...]
     left_out: tuple[LeftOut, ...] = ()
     prior: float | None = None  # π̂, where the cells are trained with others
-    mean_rate: float | None = None  # ᾱ, where the plan depends on it
+    mean_rates: Mapping[str, float] = field(default_factory=dict)  # ᾱ by tuple spec, where the plan depends on it
+
+    @property
+    def reference(self) -> str | None:
+        """The run that others are tested against; None where there is but one."""
+        return None if len(self.runs) < 2 else self.config.reference or self.runs[0]
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -94,7 +99,7 @@ def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, give
     cells = tuple(
         replace(cell, training=_trusting_prior(cell.training)) for cell in _cells(config, points, shared, given_tuples)
     )
-    return SweepPlan("prior", config, "offset", cells, tuple(left_out), prior, mean_rate)
+    return SweepPlan("prior", config, "offset", cells, tuple(left_out), prior, {"": mean_rate})
 
 
 def plan_count_noise(config: CountNoiseSweepConfig) -> SweepPlan:
@@ -103,39 +108,51 @@ def plan_count_noise(config: CountNoiseSweepConfig) -> SweepPlan:
     return SweepPlan("count-noise", config, "count_noise", _cells(config, points))
 
 
-def plan_gap(config: GapSweepConfig, mean_rate: float) -> SweepPlan:
-    """π of U varied with α fixed; training knows π."""
+def plan_gap(config: GapSweepConfig, mean_rates: Mapping[str, float]) -> SweepPlan:
+    """π of U varied with α fixed, for one or several tuple specs (by name: ᾱ); training knows π.
+
+    The name of the only spec of `make_tuples` is empty: it is no coordinate.
+    """
     points, left_out = [], []
-    for prior in config.priors:
-        position = {"prior": prior, "gap": round(abs(prior - mean_rate), DIGITS)}
-        if (near := _too_near(prior, mean_rate, config.margin, "π")) is not None:
-            left_out.append(LeftOut(position, near))
-        else:
-            points.append(_Point(position, {"prior": prior}, {"prior": prior}))
+    for spec, mean_rate in mean_rates.items():
+        for prior in config.priors:
+            position: dict[str, Any] = {"tuples": spec} if spec else {}
+            position |= {"prior": prior, "gap": round(abs(prior - mean_rate), DIGITS)}
+            if (near := _too_near(prior, mean_rate, config.margin, "π")) is not None:
+                left_out.append(LeftOut(position, near))
+            else:
+                making = {"tuples": spec} if spec else {}
+                points.append(_Point(position, {**making, "prior": prior}, {"prior": prior}))
     if not points:
         raise UsageError("priors: every point lies within --margin of the mean tuple rate")
     cells = _cells(config, points, {"train": {"method": "ure"}})
-    return SweepPlan("gap", config, "gap", cells, tuple(left_out), mean_rate=mean_rate)
+    return SweepPlan("gap", config, "gap", cells, tuple(left_out), mean_rates=dict(mean_rates))
 
 
 def plan_grid(config: GridSweepConfig, *, given_tuples: bool = False) -> SweepPlan:
     """Every combination of the varied settings."""
     if given_tuples and config.vary.get("make_tuples"):
         raise UsageError("--vary make_tuples.…: given --tuples are not made again", hint="Leave one of them out.")
-    axes = [(group, key, values) for group, keys in config.vary.items() for key, values in keys.items()]
+    points = []
+    for chosen in crossed(config.vary):
+        position = {f"{group}.{key}": value for group, values in chosen.items() for key, value in values.items()}
+        points.append(_Point(position, chosen.get("make_tuples", {}), chosen.get("train", {})))
+    return SweepPlan("grid", config, None, _cells(config, points, {}, given_tuples))
+
+
+def crossed(vary: Mapping[Any, Mapping[str, Sequence[Any]]]) -> Iterator[dict[str, dict[str, Any]]]:
+    """Every combination of the values of all settings, by their groups; one without settings where nothing varies."""
+    axes = [(group, key, values) for group, keys in vary.items() for key, values in keys.items()]
     for group, key, values in axes:
         if key == "seed":
-            raise UsageError(f"--vary {group}.seed: seeds are given once, by --seed or the list `seeds`")
+            raise UsageError(f"vary.{group}.seed: seeds are given once, by --seed or the list `seeds`")
         if not values or len({json.dumps(value, default=str) for value in values}) < len(values):
-            raise UsageError(f"--vary {group}.{key}: needs at least one value, and each of them once")
-    points = []
+            raise UsageError(f"vary.{group}.{key}: needs at least one value, and each of them once")
     for combination in itertools.product(*(values for _, _, values in axes)):
-        chosen: dict[str, dict[str, Any]] = {"make_tuples": {}, "train": {}}
+        chosen: dict[str, dict[str, Any]] = {group: {} for group in vary}
         for (group, key, _), value in zip(axes, combination, strict=True):
             chosen[group][key] = value
-        position = {f"{group}.{key}": value for (group, key, _), value in zip(axes, combination, strict=True)}
-        points.append(_Point(position, chosen["make_tuples"], chosen["train"]))
-    return SweepPlan("grid", config, None, _cells(config, points, {}, given_tuples))
+        yield chosen
 
 
 def _trusting_prior(training: TrainConfig) -> TrainConfig:
@@ -176,11 +193,11 @@ def _cells(
         position = _parsed_position(point, training, tuples)
         cells.append(
             SweepCell(
-                name=_name({**({"run": run} if run else {}), **position, "seed": seed}),
+                name=folder_name({**({"run": run} if run else {}), **position, "seed": seed}),
                 run=run,
                 position=position,
                 seed=seed,
-                tuples_name=_name({**_tuples_position(position, point.make_tuples), "seed": seed}),
+                tuples_name=folder_name({**_tuples_position(position, point.make_tuples), "seed": seed}),
                 tuples=tuples,
                 training=training,
             )
@@ -213,7 +230,7 @@ def _tuples_position(position: Mapping[str, Any], make_tuples: Mapping[str, Any]
     }
 
 
-def _name(coordinates: Mapping[str, Any]) -> str:
+def folder_name(coordinates: Mapping[str, Any]) -> str:
     """A folder name from the coordinates of a cell; a hash replaces what a folder name cannot hold."""
     name = ",".join(f"{key.rpartition('.')[2]}={_text(value)}" for key, value in coordinates.items())
     if re.fullmatch(r"[\w.+,=-]+", name, flags=re.ASCII) and len(name) <= LONGEST_NAME:
@@ -225,4 +242,6 @@ def _name(coordinates: Mapping[str, Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    # A colon is not for folders everywhere: 3:1 is 1-of-3.
+    return re.sub(r"^(\d+):(\d+)$", r"\2-of-\1", text)

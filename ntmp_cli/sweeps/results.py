@@ -62,7 +62,7 @@ def summary_rows(p: PointOfRun, labels: Mapping[str, str]) -> Iterator[dict[str,
 def window_of(plan: SweepPlan, run: str, points: Sequence[PointOfRun]) -> Window | None:
     """W_δ if there is a reference point; for the gap only the critical width; nothing for a grid."""
     config = plan.config
-    judged = [p.of[config.metric] for p in points if p.run == run]
+    judged = [p.of[config.judge] for p in points if p.run == run]
     if isinstance(config, PriorSweepConfig | CountNoiseSweepConfig):
         unknown = [Point(left.position["offset"], 0, None, None, None, None) for left in plan.left_out]
         return robustness_window([*judged, *unknown], tolerance=config.tolerance, max_width=config.max_width)

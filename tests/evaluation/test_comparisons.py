@@ -24,11 +24,12 @@ def test_a_comparison_holds_test_interval_and_effect_size() -> None:
     assert comparison["p"] == wilcoxon(differences).p == comparison["p_holm"]
     assert (comparison["smallest_p"], comparison["smallest_p_holm"], comparison["family_size"]) == (0.0625, 0.0625, 1)
     cliff = cliffs_delta(np.array(THEIRS), np.array(OURS))
-    assert (comparison["cliff"], comparison["cliff_low"], comparison["cliff_high"]) == (
-        cliff.delta,
-        *cliff.interval,
-    )
-    assert (comparison["cliff_word"], comparison["cliff_within"]) == ("large", -0.6)
+    all_pairs = [comparison[f"cliff_all_pairs{end}"] for end in ("", "_low", "_high")]  # type: ignore[literal-required]
+    assert all_pairs == [cliff.delta, *cliff.interval]
+    # The paper's: on the differences of pairs, of which one is won and four are lost.
+    assert (comparison["cliff"], comparison["cliff_word"]) == (pytest.approx(-0.6), "large")
+    assert cliff.delta != comparison["cliff"]
+    assert -1 <= comparison["cliff_low"] < -0.6 < comparison["cliff_high"] <= 1  # type: ignore[operator]
 
 
 def test_pairs_are_of_one_seed_whatever_the_order_of_the_runs() -> None:
@@ -54,7 +55,7 @@ def test_without_pairs_every_number_is_undefined() -> None:
     (comparison,) = compare(rows("count", [0.9], prior=0.2) + rows("uu", [0.8], prior=0.8), "count")
     assert comparison["missing"] == ["seed 0: no run of count"]
     assert comparison["pairs"] == comparison["family_size"] == 0
-    for key in ("difference", "difference_low", "p", "p_holm", "smallest_p", "cliff", "cliff_word", "cliff_within"):
+    for key in ("difference", "difference_low", "p", "p_holm", "smallest_p", "cliff", "cliff_word", "cliff_all_pairs"):
         assert comparison[key] is None  # type: ignore[literal-required]
 
 
@@ -67,7 +68,7 @@ def test_one_seed_gives_a_difference_and_a_p_of_one() -> None:
 
 def test_equal_methods_differ_in_nothing() -> None:
     (comparison,) = compare(rows("count", OURS) + rows("uu", list(OURS)), "count")
-    assert (comparison["p"], comparison["difference"], comparison["cliff_within"], comparison["ties"]) == (1, 0, 0, 5)
+    assert (comparison["p"], comparison["difference"], comparison["cliff"], comparison["ties"]) == (1, 0, 0, 5)
 
 
 def test_oracles_and_descriptions_are_not_compared() -> None:
@@ -118,7 +119,8 @@ def test_over_all_cells_pairs_are_those_of_every_cell() -> None:
         )
         assert comparison["p"] == pytest.approx(stats.wilcoxon(pairs, method="exact").pvalue)
         assert comparison["difference"] == pytest.approx(np.mean(pairs))
-        assert comparison["cliff"] == comparison["cliff_within"] == pytest.approx(np.sign(pairs).mean())
+        assert comparison["cliff"] == pytest.approx(np.sign(pairs).mean())
+        assert comparison["cliff_all_pairs"] is None  # values of different cells are not comparable
         assert comparison["family_size"] == 2
 
 

@@ -177,7 +177,7 @@ def test_every_metric_describes_itself_in_one_line() -> None:
             "temperature_labels",
             *(
                 measure + weighting + scaling
-                for measure in ("ece", "ece_mass", "brier", "nll")
+                for measure in ("ece", "ece_mass", "brier", "brier_multiclass", "nll")
                 for weighting in ("", "_at_prior")
                 for scaling in ("", "_scaled_labels", "_scaled_counts")
             ),
@@ -203,6 +203,8 @@ def test_calibration_metrics_are_those_of_the_scaled_and_weighted_probabilities(
                 assert close(got, sk.brier_score_loss(data.labels, p, sample_weight=sample_weight, pos_label=True))
             else:
                 assert math.isnan(got)
+        classes = np.stack([1 - p, p], axis=1) - np.eye(2)[data.labels.astype(int)]
+        assert close(metrics.get("brier_multiclass" + suffix)(data), float((classes**2).sum(axis=1).mean()))
         sure_and_wrong = np.isinf(data.scores) & (data.labels != (data.scores > 0))
         got = metrics.get("nll" + suffix)(data)
         if sure_and_wrong.any():
@@ -216,7 +218,7 @@ def test_calibration_metrics_are_those_of_the_scaled_and_weighted_probabilities(
 
 def test_at_its_own_share_of_positives_reweighting_changes_nothing() -> None:
     data = scored([(True, 2.0), (True, -0.5), (True, 1.0), (False, 0.3), (False, -3.0)], prior=0.6)
-    for measure in ("ece", "ece_mass", "brier", "nll"):
+    for measure in ("ece", "ece_mass", "brier", "brier_multiclass", "nll"):
         assert close(metrics.get(f"{measure}_at_prior")(data), metrics.get(measure)(data))
 
 
@@ -226,7 +228,7 @@ def test_a_metric_says_how_its_values_are_read() -> None:
     assert lower == {"fpr"} | {name for name in facts if name.startswith(("ece", "brier", "nll"))}
     assert {name for name in facts if facts[name].descriptive} == {"temperature_labels", "temperature_counts"}
     assert {name for name in facts if facts[name].unit == "percent"} == {"accuracy", "accuracy_at_prior"}
-    unbounded = {name for name in facts if name.startswith(("nll", "temperature"))}
+    unbounded = {name for name in facts if name.startswith(("nll", "temperature", "brier_multiclass"))}
     assert {name for name in facts if facts[name].unit == "number"} == unbounded
     assert facts_of("fpr") == MetricFacts(lower_is_better=True)
     assert default_columns() == ("accuracy", "ap", "auroc", "macro_f1")

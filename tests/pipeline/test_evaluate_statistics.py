@@ -85,7 +85,7 @@ def test_without_a_reference_nothing_is_compared(runs, ntmp_done, tmp_path):
 def test_tables_show_the_statistics_and_how_small_p_can_get(evaluation, ntmp_done, tmp_path):
     ntmp_done("report", evaluation, "--out", tmp_path / "r")
     for name, words in {
-        "results.md": ("p (Holm)", "95 % CI of Δ", "Cliff's δ", "0.25 with 3 pairs"),
+        "results.md": ("p (Holm)", "95 % CI of the difference", "Cliff's δ", "0.25 with 3 pairs"),
         "results.tex": ("p (Holm)", r"95 \% CI of $\Delta$", r"Cliff's $\delta$", "0.25 with 3 pairs"),
         "results.csv": ("accuracy_p_holm", "accuracy_cliff_low", "accuracy_ci_low", "accuracy_difference_high"),
     }.items():

@@ -32,6 +32,12 @@ def study(folder: Path, rest: str = "", trace_every: int = 1) -> list[str]:
         ("evaluate: {reference: ure+abs}", "no run is of method 'ure+abs'; choose from: ure+relu"),
         ("  other: {model: lienar}", "unknown model 'lienar'; did you mean 'linear'?"),
         ("  other: {method: uer}", "unknown method 'uer'; did you mean 'ure'?"),
+        ("train_on: {minst: {lr: 0.1}}", "unknown dataset 'minst'; did you mean 'mnist'?"),
+        ("train_on: {gaussians: {seed: 1}}", "train_on.gaussians.seed: seeds are given once"),
+        ("vary: {make_tuples: {seed: [1, 2]}}", "vary.make_tuples.seed: seeds are given once"),
+        ("vary: {make_tuples: {prior: [0.2, 0.2]}}", "vary.make_tuples.prior: needs at least one value, and each"),
+        ("vary: {make_tuples: {prior: [0.2, 1.5]}}", "make_tuples, prior 1.5: prior: input should be less than 1"),
+        ("vary: {train: {lr: [0.1]}}", "vary.train"),
     ],
 )
 def test_a_misspelt_name_is_found_before_anything_runs(
@@ -40,6 +46,34 @@ def test_a_misspelt_name_is_found_before_anything_runs(
     assert run(study(tmp_path, wrong)) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+VARIED = """
+vary:
+  make_tuples:
+    dataset: [gaussians, digits]
+    prior: [0.2, 0.8]
+train_on:
+  digits: {lr: 0.5, clamp_scope: source}
+"""
+
+
+def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_settings(tmp_path: Path) -> None:
+    command = [*study(tmp_path, f"  left-out: {{clamp: abs}}\n{VARIED}"), "--set", "runs.left-out=null"]
+    assert run(command) == 0
+    out = tmp_path / "out"
+    names = [f"dataset={name},prior={prior}-0" for name in ("digits", "gaussians") for prior in (0.2, 0.8)]
+    assert sorted(path.name for path in out.glob("tuples-*")) == [f"tuples-{name}" for name in names]
+    configs = {path.name: json.loads((path / "manifest.json").read_text())["config"] for path in out.glob("runs/*")}
+    assert sorted(configs) == [f"relu-{name}" for name in names]
+    for name, config in configs.items():
+        own = (0.5, "source") if "digits" in name else (0.001, "class")
+        assert (config["lr"], config["clamp_scope"]) == own
+        assert f"prior={config['prior']:g}" in name
+    rows = [json.loads(line) for line in (out / "evaluation" / "rows.jsonl").read_text().splitlines()]
+    assert {(row["dataset"], row["prior"]) for row in rows} == {
+        (d, p) for d in ("digits", "gaussians") for p in (0.2, 0.8)
+    }
 
 
 def test_a_bare_tuple_spec_in_yaml_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

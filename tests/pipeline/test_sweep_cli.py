@@ -165,7 +165,7 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
 def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, tmp_path):
     words = ("sweep", "prior", "--tuples", tuples, "--prior", 0.5, "--offset", 0, "--seed", 0, "--seed", 1)
     words += ("--set", "train.method=discriminant", "--jobs", 1)
-    result = ntmp_done(*words, "--metric", "macro_f1", "--out", tmp_path / "s", "--json").json
+    result = ntmp_done(*words, "--judge", "macro_f1", "--out", tmp_path / "s", "--json").json
     assert (result["trained"], result["metric"]) == (2, "macro_f1")
     assert not (tmp_path / "s" / "tuples").exists()
     # Without test labels there is nothing to measure, and that is said before anything is trained.

@@ -45,7 +45,7 @@ def comparison(**changes: Any) -> Comparison:
         **{"difference_high": 0.06, "p": 0.0005},
         **{"p_exact": True, "smallest_p": 0.0005, "family": "metric", "family_size": 4, "p_holm": 0.002},
         **{"smallest_p_holm": 0.002, "cliff": 0.8, "cliff_low": 0.6, "cliff_high": 0.9, "cliff_word": "large"},
-        "cliff_within": 1.0,
+        **{"cliff_all_pairs": 0.7, "cliff_all_pairs_low": 0.5, "cliff_all_pairs_high": 0.8},
     }
     defaults["reference_is_oracle"] = changes.get("reference") == "supervised"
     return Comparison(**{**defaults, **changes})  # type: ignore[typeddict-item]

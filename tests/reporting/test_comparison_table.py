@@ -22,7 +22,16 @@ def table(*comparisons: Comparison, metrics: tuple[str, ...] = ("accuracy", "ece
 def test_a_comparison_is_a_row() -> None:
     made = table(comparison())
     assert made.headers == (
-        *("metric", "method", "conclusion", "Δ to theirs", "95 % CI of Δ", "better in", "p (Holm)", "Cliff's δ"),
+        *(
+            "metric",
+            "method",
+            "conclusion",
+            "difference to theirs",
+            "95 % CI of the difference",
+            "better in",
+            "p (Holm)",
+            "Cliff's δ",
+        ),
     )
     assert [cell.text for cell in made.shown(made.rows[0])] == [
         *("accuracy", "ours", "better", "+5.00", "[+4.00, +6.00]", "12 of 12", "0.002", "+0.80 (large)"),
@@ -35,7 +44,8 @@ def test_the_caption_says_what_was_tested_and_how() -> None:
         "Study: every method minus theirs on the same seeds, accuracy in percentage points. "
         "Tested against theirs by accuracy, cell by cell: 1 comparison, which cannot reach p < 0.05 with 3 pairs; "
         "every difference within a cell is descriptive. p: two-sided Wilcoxon signed-rank test, after Holm. "
-        "CI: t interval over pairs."
+        "CI: t interval over pairs. "
+        "Cliff's δ: of the paired differences, the share of pairs won less the share lost."
     )
 
 

@@ -4,6 +4,7 @@ import io
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import matplotlib
@@ -20,6 +21,7 @@ from ntmp_cli.reporting.figures import (
     seed_band,
     tuple_montage,
 )
+from ntmp_cli.reporting.iteration_curves import accuracy_by_iteration, accuracy_points
 
 
 def curves(labels: list[str], groups: list[str], *, seeds: int = 2, epochs: int = 4) -> list[Curve]:
@@ -54,6 +56,17 @@ def test_learning_curves_are_the_same_bytes_every_time() -> None:
     assert set(first) == {"svg", "png"}
     assert first == second
     assert b"<dc:date>" not in first["svg"]
+
+
+def test_accuracy_is_plotted_by_steps_of_the_optimiser_and_only_where_there_are_any() -> None:
+    curve = Curve("ure", "mnist", 0, [1, 2, 3], [1.0] * 3, [None] * 3, [(1, 0.5), (3, 0.75)], [10, 20, 30])
+    assert accuracy_points(curve) == [(10, 50.0), (30, 75.0)]
+    fitted = Curve("kmeans", "mnist", 0, [1], [None], [None], [(1, 0.6)])
+    assert accuracy_by_iteration([fitted], title="Study") == {}
+    figure = accuracy_by_iteration([curve, fitted, replace(curve, group="svhn", seed=1)], title="Study")
+    assert figure["svg"].count(b'<g id="axes_') == 2
+    assert b"training iterations" in figure["svg"]
+    assert b"kmeans" not in figure["svg"]
 
 
 def test_learning_curves_grow_by_a_row_per_group() -> None:

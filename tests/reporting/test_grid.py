@@ -24,7 +24,7 @@ ROWS = [
 def test_rows_are_tuples_prior_and_data_set_and_columns_methods_with_oracles_last() -> None:
     grid = metric_grid(ROWS, "accuracy", title="Study.")
     assert grid.headers == ("tuples", "π", "dataset", "a", "b", "supervised")
-    texts = [[f"*{c.text}*" if c.best else c.text for c in row] for row in grid.rows]
+    texts = [[f"*{c.text}*" if c.best else c.text for c in grid.shown(row)] for row in grid.rows]
     assert texts == [
         ["3:1", "0.2", "mnist", "*90.00 ± 1.00*", "*90.00 ± 1.00*", "—"],
         ["3:1", "0.2", "svhn", "80.00 ± 1.00", "—", "—"],
@@ -39,6 +39,19 @@ def test_the_caption_says_what_bold_means_who_is_unranked_and_where_the_study_op
     assert grid.caption.startswith("Study: accuracy (%) on the test split. Mean ± standard deviation over 5 seeds;")
     assert "Bold: best mean of each row. Not ranked, because it sees the labels: supervised. " in grid.caption
     assert grid.caption.endswith("Operating gap Δ_op = 0.1.")
+
+
+def test_columns_stand_as_in_the_paper_then_ours_then_oracles() -> None:
+    methods = ["count", "kmeans++", "kmeans", "supervised", "uu", "uucor", "ure", "ure+abs/source", "ure+relu/source"]
+    grid = metric_grid([group(method, 0.9) for method in methods], "accuracy", title="Study")
+    paper = ("ure+abs/source", "ure+relu/source", "ure", "uucor", "uu", "kmeans", "kmeans++")
+    assert grid.headers[3:] == (*paper, "count", "supervised")
+
+
+def test_the_operating_gap_of_a_row_is_the_mean_over_its_methods() -> None:
+    grid = metric_grid([group("a", 0.9, gap=0.1), group("b", 0.8, gap=0.2)], "accuracy", title="Study")
+    assert grid.headers[:4] == ("tuples", "π", "dataset", "Δ_op")
+    assert grid.rows[0][3].text == "0.15"
 
 
 def test_csv_of_a_grid_holds_raw_values_by_method() -> None:

@@ -65,6 +65,7 @@ def test_csv_holds_raw_values() -> None:
         "n": "3",
         "m": "1",
         "prior": "0.5",
+        "gap": "",
         "method": 'a,"b',
         "variant": "",
         "seeds": "5",

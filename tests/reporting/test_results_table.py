@@ -72,6 +72,13 @@ def test_variant_and_seeds_are_shown_only_where_they_tell_rows_apart() -> None:
     assert column(built, "accuracy (%)") == ["*90.00 ± 0.31*", "80.00"]
 
 
+def test_the_operating_gap_is_a_column_where_it_is_known() -> None:
+    built = table(group("ure", 0.9, gap=0.2517), group("uu", 0.8))
+    assert built.headers[:5] == ("dataset", "tuples", "π", "Δ_op", "method")
+    assert column(built, "Δ_op") == ["0.25", "—"]
+    assert "Δ_op" not in table(group("ure", 0.9)).headers
+
+
 def test_reference_adds_the_difference_of_the_first_metric() -> None:
     built = table(
         group("ure", 0.9),
@@ -82,8 +89,8 @@ def test_reference_adds_the_difference_of_the_first_metric() -> None:
         group("uu", 0.8, prior=0.2),
         reference="ure",
     )
-    assert built.headers[-1] == "Δ accuracy"
-    assert built.caption.endswith("Δ: difference of the means to ure, in percentage points.")
+    assert built.headers[-1] == "difference of accuracy"
+    assert built.caption.endswith("Difference: of the means, to ure, in percentage points.")
     assert column(built, built.headers[-1]) == ["reference", "−4.88", "+5.00", "undefined", "0.00", "—"]
     assert built.rows[1][-1].number == pytest.approx(-0.0488)
 
@@ -111,8 +118,8 @@ def test_comparisons_add_interval_p_and_effect_size() -> None:
             comparison("none", pairs=0, missing=["seed 0: no run of ure"], **undefined),
         ],
     )
-    assert built.headers[-4:] == ("Δ accuracy", "95 % CI of Δ", "p (Holm)", "Cliff's δ")
-    assert column(built, "95 % CI of Δ") == ["—", "[−6.00, 0.00]", "—", "[−6.00, 0.00]", "—"]
+    assert built.headers[-4:] == ("difference of accuracy", "95 % CI of the difference", "p (Holm)", "Cliff's δ")
+    assert column(built, "95 % CI of the difference") == ["—", "[−6.00, 0.00]", "—", "[−6.00, 0.00]", "—"]
     assert column(built, "p (Holm)") == ["—", "0.125", "—", "0.125 (3 pairs)", "—"]
     assert column(built, "Cliff's δ") == ["—", "−0.20 (small)", "—", "−0.20 (small)", "—"]
     for sentence in (
@@ -166,7 +173,7 @@ def test_caption_names_counts_rate_prior_and_seeds() -> None:
     )
     assert built.caption == (
         "Digits. Mean ± standard deviation over 3 to 5 seeds; (n, m) = (3, 1) with α = 0.3333, "
-        "tuples 3:1+5:2@0.5; π = 0.5, 0.8. Δ: difference of the means to a, in percentage points."
+        "tuples 3:1+5:2@0.5; π = 0.5, 0.8. Difference: of the means, to a, in percentage points."
     )
     assert "Values of one seed;" in table(group("a", 0.9, seeds=1, std=None)).caption
 

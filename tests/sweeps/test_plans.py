@@ -85,11 +85,24 @@ def test_count_noise_is_in_the_tuples_and_training_does_not_know():
 
 
 def test_the_gap_is_between_the_prior_of_u_and_the_rate():
-    plan = plan_gap(GapSweepConfig(seeds=(0,)), 0.4)
+    plan = plan_gap(GapSweepConfig(seeds=(0,)), {"": 0.4})
     assert [left.position["prior"] for left in plan.left_out] == [0.4]  # nothing is identifiable there
     assert [cell.position["gap"] for cell in plan.cells] == [0.3, 0.2, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert all(c.tuples and c.tuples.prior == c.training.prior == c.position["prior"] for c in plan.cells)
     assert len({cell.tuples_name for cell in plan.cells}) == 8
+
+
+def test_several_tuples_share_the_axis_of_the_gap():
+    plan = plan_gap(GapSweepConfig(seeds=(0,), priors=(0.2, 0.4)), {"3:1": 1 / 3, "5:2": 0.4})
+    assert [(c.position["tuples"], c.position["prior"]) for c in plan.cells] == [
+        ("3:1", 0.2),
+        ("3:1", 0.4),
+        ("5:2", 0.2),
+    ]
+    assert [c.tuples.tuples for c in plan.cells if c.tuples] == [("3:1",), ("3:1",), ("5:2",)]
+    assert [c.position["gap"] for c in plan.cells] == pytest.approx([1 / 3 - 0.2, 0.4 - 1 / 3, 0.2])
+    assert plan.left_out[0].position == {"tuples": "5:2", "prior": 0.4, "gap": 0}
+    assert plan.cells[0].name == "tuples=1-of-3,prior=0.2,gap=0.1333333333,seed=0"
 
 
 def grid(vary, **settings):
