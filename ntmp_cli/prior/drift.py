@@ -2,8 +2,8 @@
 
 Posteriors given the counts split the tuples' instances into positives and negatives, whose score distributions are F₊
 and F₋. Without drift F_U = πF₊ + (1−π)F₋. π is fitted by least squares over the bins; the statistic is the largest gap
-left, and its null distribution is that of the bootstrapped gap about the observed one (Eq. 54). Probabilities are fitted to the
-counts, and resampled tuples would give others: to first order the bootstrap follows the fit.
+left, and its null distribution is that of the bootstrapped gap about the observed one (Eq. 54). Probabilities are
+fitted to the counts, and resampled tuples would give others: to first order the bootstrap follows the fit.
 """
 
 from __future__ import annotations
