@@ -24,6 +24,7 @@ from ntmp_cli.learning.tables.linear import (
     constant_model,
     count_fit,
     count_path,
+    oriented_line,
     recalibrated,
     soft_label_fit,
 )
@@ -206,7 +207,7 @@ def _best(family: str, scores: dict[Setting, _OutOfFold], judging: TableData, sp
     if family != SOFT:
         return _Learner(setting, NO_LINE, members, losses[setting], pool)
     # Blurred labels make scores too small: a line through the counts mends that.
-    line = count_fit(members[:, None], objective, 0.0, NO_LINE)
+    line = oriented_line(members, objective)
     z = line.scores(members[:, None])
     return _Learner(setting, line, z, -objective.log_prob(z), line.scores(pool[:, None]))
 

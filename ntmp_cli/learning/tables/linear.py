@@ -74,10 +74,22 @@ def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> Line
 
 
 def recalibrated(model: LinearModel, x: Floats, objective: CountObjective) -> LinearModel:
-    """The model on the line a·score + b under which the observations are most probable (Eq. 30)."""
-    line = count_fit(model.scores(x)[:, None], objective, 0.0, LinearModel(np.ones(1), 0.0))
+    """The model on the line a·score + b with a ≥ 0 under which the observations are most probable (Eq. 30)."""
+    line = oriented_line(model.scores(x), objective)
     slope = float(line.weight[0])
     return LinearModel(slope * model.weight, slope * model.bias + line.bias)
+
+
+def oriented_line(z: Floats, objective: CountObjective) -> LinearModel:
+    """The line a·z + b with a ≥ 0 under which the observations are most probable.
+
+    Scores that point to the positive class by construction are never turned around, however chance has it: where a
+    negative slope would be more probable, they say nothing.
+    """
+    line = count_fit(z[:, None], objective, 0.0, NO_LINE)
+    if line.weight[0] >= 0:
+        return line
+    return count_fit(np.zeros((len(z), 1)), objective, 0.0, LinearModel(np.zeros(1), line.bias))
 
 
 def logistic_fit(x: Floats, targets: Floats, penalty: float, weights: Floats | None = None) -> LinearModel:

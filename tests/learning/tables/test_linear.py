@@ -16,6 +16,7 @@ from ntmp_cli.learning.tables.linear import (
     count_fit,
     count_path,
     logistic_fit,
+    oriented_line,
     recalibrated,
     soft_label_fit,
 )
@@ -103,3 +104,14 @@ def test_recalibration_keeps_the_direction_and_raises_the_likelihood() -> None:
     assert ratio == pytest.approx(np.full(3, ratio[0]))
     assert ratio[0] > 1
     assert objective.log_prob(model.scores(x)).sum() > objective.log_prob(soft.scores(x)).sum()
+
+
+def test_scores_that_point_the_wrong_way_say_nothing_instead_of_being_turned_around() -> None:
+    """The line is then the best constant: with labels, the log-odds of their share."""
+    labels = np.array([1, 1, 1, 0, 0, 0, 0, 0])
+    objective = CountObjective(CountObservations(np.ones(8, dtype=np.int64), labels))
+    z = np.array([0.0, -1.0, -2.0, 2.0, 1.0, -1.0, 0.5, 0.0])
+    line = oriented_line(z, objective)
+    assert line.weight.tolist() == [0.0]
+    assert line.bias == pytest.approx(np.log(3 / 5), abs=1e-3)
+    assert oriented_line(-z, objective).weight[0] > 0.5
