@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -26,4 +27,6 @@ def test_every_line_of_the_tutorial_runs(tmp_path, monkeypatch):
             assert program == "ntmp"
             assert run(words) == 0, line
     assert (tmp_path / "work" / "audit" / "tuples.csv").is_file()
+    # The pool is of the same cases: p was .024 while the final fit scored it and fits of folds the tuples.
+    assert json.loads((tmp_path / "work" / "audit" / "audit.json").read_text())["after_training"]["warnings"] == []
     assert (tmp_path / "scored.csv").is_file()

@@ -29,6 +29,8 @@ class Drift(NamedTuple):
     statistic: float
     prior: float
     p_value: float
+    prior_error: float
+    """Standard error of that prior, by the same bootstrap."""
 
 
 def drift(data: ScoredTuples, rng: np.random.Generator, resamples: int = 500) -> Drift:
@@ -59,10 +61,12 @@ def drift(data: ScoredTuples, rng: np.random.Generator, resamples: int = 500) ->
     weights = _resampled(len(sizes), data.blocks, rng, resamples)
     moved = (weights - 1) @ fit.influence / len(sizes) @ by_theta
     resampled_pool = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
-    gaps, _ = _gap(np.maximum(weights @ positive + moved, 0), np.maximum(weights @ negative - moved, 0), resampled_pool)
+    gaps, priors = _gap(
+        np.maximum(weights @ positive + moved, 0), np.maximum(weights @ negative - moved, 0), resampled_pool
+    )
     statistic = float(np.abs(gap).max())
     larger = np.abs(gaps - gap).max(axis=1) >= statistic
-    return Drift(statistic, float(prior[0]), float((1 + larger.sum()) / (1 + resamples)))
+    return Drift(statistic, float(prior[0]), float((1 + larger.sum()) / (1 + resamples)), float(priors.std()))
 
 
 def _steps(basis: Floats) -> Floats:

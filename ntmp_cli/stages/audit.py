@@ -60,6 +60,8 @@ COUNT_NOISE = 0.05
 MOST_FLAGGED_SHOWN = 20
 # A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
 NOTABLE_GAP = 0.03
+# Of the prior of the mixture from the one that was trained with, and in standard errors.
+NOTABLE_DIFFERENCE, CERTAIN = 0.05, 3.0
 # Of the logarithm of a temperature, for a slope.
 SMALL_CHANGE = 0.01
 
@@ -354,7 +356,7 @@ def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: C
         warnings.append(
             "the unlabeled pool is no mixture of the classes that the tuples show: the two differ, or scores are poor"
         )
-    if moved is not None and abs(moved.prior - prior) > 0.05:
+    if moved is not None and abs(moved.prior - prior) > max(NOTABLE_DIFFERENCE, CERTAIN * moved.prior_error):
         warnings.append(f"the pool looks like one of prior {moved.prior:.3f}, but the run was trained with {prior:g}")
     if audited.noise_ci[0] > 0.01:
         warnings.append(

@@ -51,6 +51,29 @@ def test_intervals_cover_the_metrics_of_new_instances(tuples: int) -> None:
         assert hits[name] >= 50 / 60 * told[name], name
 
 
+def test_the_few_positives_below_a_low_threshold_keep_their_error() -> None:
+    """With a wide prior of the step 74 of 100 intervals are told, of which 86 % cover; now 100, of which 93 % do."""
+    rng = np.random.default_rng(3)
+
+    def rare(rows: int):
+        z = rng.normal(-3.0, 2.0, rows)
+        return z, rng.random(rows) < expit(z)
+
+    hits = told = 0
+    for _ in range(30):
+        sizes = rng.integers(4, 11, 200)
+        z, y = rare(int(sizes.sum()))
+        counts = np.add.reduceat(y.astype(int), np.cumsum(sizes) - sizes)
+        data = ScoredCounts(z, CountObservations(sizes, counts))
+        recall = expected_metrics(data, -3.0, Deployment(data.rate, instances=600))["recall"]
+        z, y = rare(600)
+        if recall.ci is not None:
+            told += 1
+            hits += recall.ci[0] <= np.mean(z[y] > -3.0) <= recall.ci[1]
+    assert told >= 27
+    assert hits >= 25 / 30 * told
+
+
 def test_an_overconfident_classifier_is_not_promised_what_it_claims() -> None:
     data = scored(np.random.default_rng(0), 2000)
     claimed = float(expit(np.abs(data.z)).mean())

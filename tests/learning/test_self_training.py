@@ -139,8 +139,8 @@ def test_a_rank_masks_its_share_of_the_mask_of_the_full_batch():
     assert not torch.equal(full[INSIDE : INSIDE + OUTSIDE], local[INSIDE:])
 
 
-def pseudo_labels_of(**settings: Any) -> SelfTraining:
-    count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(3, 1, 20)], 30))
+def pseudo_labels_of(length: int = 3, **settings: Any) -> SelfTraining:
+    count = methods.get("count")(TrainConfig(prior=0.5, **settings), Task([(length, 1, 20)], 30))
     assert isinstance(count, GradientMethod)
     (self_training,) = [callback for callback in count.callbacks() if isinstance(callback, SelfTraining)]
     return self_training
@@ -150,6 +150,21 @@ def test_count_passes_its_settings_on():
     default, other = pseudo_labels_of(), pseudo_labels_of(self_training=0.5, mask_rate=0.7, seed=3)
     assert (default.weight, default.mask_rate, default.seed, default.every) == (1.0, 0.3, 0, 2)
     assert (other.weight, other.mask_rate, other.seed, other.every) == (0.5, 0.7, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("length", "settings", "weight"),
+    [
+        (10, {}, 1),
+        (30, {}, 10),
+        (30, {"self_training": 0.5}, 5),
+        (30, {"membership": 0.0}, 1),
+        (3, {"membership": 1}, 1),
+    ],
+)
+def test_of_long_tuples_pseudo_labels_weigh_as_much_as_members_do(length, settings, weight):
+    """The likelihood is a mean over tuples, so that a member of a long one has more weight."""
+    assert pseudo_labels_of(length, **settings).weight == weight
 
 
 @pytest.mark.parametrize("name", ["count-plain", "supervised", "ure", "uu", "llp-bagce", "attention-mil"])

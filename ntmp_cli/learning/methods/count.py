@@ -35,8 +35,10 @@ PSEUDO_LABELS_EVERY = 2
 WARMUP_FRACTION = 0.5
 # The risk warms up where all data tell its sign: its signal in standard errors.
 WARMUP_SIGNAL = 2.0
-# Mean length from which on the membership of instances tells more than a short tuple's count would.
+# Mean length above which the membership of instances is learned: a count tells little of so many members.
 LONG = 10
+# Length of the tuples on which the weight of pseudo-labels was chosen.
+USUAL = 3
 # The sign test after every epoch needs no more tuples.
 SIGN_TEST_TUPLES = 1000
 
@@ -69,7 +71,8 @@ class CountSettings(CountNoiseSettings, MarginSettings):
         None,
         ge=0,
         description="Weight of the likelihood that an instance is of a tuple and not of the pool, given the rates of "
-        f"both. Default: 1 for tuples of more than {LONG} members on average, else 0.",
+        f"both. Default: 1 for tuples of more than {LONG} members on average, else 0. For long tuples it "
+        "also raises the weight of pseudo-labels.",
     )
     assume: Literal["prior<0.5", "prior>0.5"] | None = Field(
         None,
@@ -180,7 +183,12 @@ class Count(CountPlain):
             return 0.0
         if self.options.membership is not None:
             return self.options.membership
-        return float(self.task.instances > LONG * sum(tuples for _, _, tuples in self.task.strata))
+        return float(self._length > LONG)
+
+    @property
+    def _length(self) -> float:
+        """Mean number of members."""
+        return self.task.instances / sum(tuples for _, _, tuples in self.task.strata)
 
     def targets(self) -> Targets:
         return "discriminant" if self.options.warmup == "discriminant" else "none"
@@ -190,9 +198,9 @@ class Count(CountPlain):
         from ntmp_cli.learning.self_training import SelfTraining
 
         options = self.options
-        pseudo_labels = SelfTraining(
-            options.self_training, options.mask_rate, self.config.seed, every=PSEUDO_LABELS_EVERY
-        )
+        # The likelihood is a mean over tuples: of long ones a member has more weight in it, and so have pseudo-labels.
+        weight = options.self_training * (self._length / USUAL if self._membership and self._length > LONG else 1.0)
+        pseudo_labels = SelfTraining(weight, options.mask_rate, self.config.seed, every=PSEUDO_LABELS_EVERY)
         return [pseudo_labels, Orientation(self.centre_if_flipped)]
 
     def prepare(self, batch: Batch, progress: float) -> Any:
