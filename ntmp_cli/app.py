@@ -30,9 +30,11 @@ from ntmp_cli.commands import (
     sweep,
     train,
 )
-from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
+from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError, is_memory_error
+from ntmp_cli.plain_text import printable
 from ntmp_cli.plugins import load_plugins, plugin_line
 from ntmp_cli.ranks import is_first_process
+from ntmp_cli.unpacking import LIMIT_VARIABLE
 
 app = typer.Typer(
     name="ntmp",
@@ -83,8 +85,21 @@ def options(
             show_default=False,
         ),
     ] = None,
+    unpack_limit_mb: Annotated[
+        int | None,
+        typer.Option(
+            "--unpack-limit-mb",
+            min=1,
+            envvar=LIMIT_VARIABLE,
+            help="Most megabytes that one compressed file, or a folder of images, may unpack to; by default 512 (64 "
+            "for one image), or 100 times its size where that is more.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Options before the command's name."""
+    if unpack_limit_mb is not None:
+        os.environ[LIMIT_VARIABLE] = str(unpack_limit_mb)
     level = logging.ERROR if quiet or not is_first_process() else logging.DEBUG if verbose else logging.INFO
     logging.getLogger("ntmp_cli").setLevel(level)
     load_plugins(plugin or ())
@@ -95,7 +110,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        print(f"{prefix}{record.getMessage()}", file=sys.stderr)  # noqa: T201
+        print(printable(f"{prefix}{record.getMessage()}"), file=sys.stderr)  # noqa: T201
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -104,6 +119,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     logger.handlers, logger.propagate = [_StderrHandler()], False
     logger.setLevel(logging.INFO)
     try:
+        _require_text(sys.argv[1:] if arguments is None else arguments)
         code = app(arguments, prog_name="ntmp", standalone_mode=False)
         sys.stdout.flush()
         if code == 130:  # Typer's answer to Ctrl-C
@@ -126,9 +142,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if hasattr(error, "format_message"):  # the command line could not be parsed
             message = error.format_message()
             return _fail(message, _try_help(error), 2) if message else 2  # without arguments, help was shown
+        if is_memory_error(error):
+            hint = "Close other programs, raise the limit (ulimit -v), or take less data at a time."
+            return _fail("not enough memory; nothing was published", hint, 3)
         if isinstance(error, OSError) and error.strerror:
             where = f"{error.filename}: " if error.filename else ""
             return _fail(f"{where}{error.strerror}", "Check the path, its permissions and the free space.", 3)
+        if isinstance(error, ValueError) and "embedded null" in str(error):
+            return _fail("a path or a setting holds a NUL character", "No file has such a name.", 2)
         if os.environ.get("NTMP_DEBUG"):
             traceback.print_exc()
         if line := plugin_line(error):
@@ -141,16 +162,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
 
 
+def _require_text(words: Sequence[str]) -> None:
+    """Refuse file names that are no text: they could be read, and written into no manifest."""
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            raise UsageError(f"{word}: not UTF-8 text", hint="Rename the file, or set the locale to UTF-8.")
+
+
 def _try_help(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return f"See `{context.command_path if context else 'ntmp'} --help`."
 
 
 def _fail(message: str, hint: str | None, code: int) -> int:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, soft_wrap=True)
+    from ntmp_cli.commands.terminal import PlainConsole
+
+    console = PlainConsole(stderr=True, soft_wrap=True)
     console.print(Text("error: ", style="bold red"), Text(message), sep="", highlight=False)
     if hint:
         console.print(Text(hint), highlight=False)

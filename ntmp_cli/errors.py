@@ -68,6 +68,20 @@ class FailedCellsError(NtmpError):
         self.exit_code = exit_code
 
 
+# How libraries written in C say that memory ran out; Python itself has MemoryError.
+_OUT_OF_MEMORY = (
+    *("can't allocate memory", "cannot allocate memory", "out of memory", "not enough memory", "std::bad_alloc"),
+    *("can't start new thread", "failed to map segment"),
+)
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether an error means that there is not enough memory."""
+    if isinstance(error, RuntimeError | ImportError | OSError):
+        return any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A suggestion for a mistyped name: `did you mean 'epochs'?`, or the choices."""
     choices = sorted(known)

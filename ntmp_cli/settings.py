@@ -5,7 +5,8 @@ Unknown keys are refused, and all problems of a configuration are shown at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +16,14 @@ from pydantic.fields import FieldInfo
 
 from ntmp_cli.errors import UsageError, did_you_mean
 
+# No configuration is larger: more bytes come from a device, more values or levels from aliases that multiply.
+MOST_BYTES, MOST_VALUES, MOST_LEVELS = 2**22, 100_000, 20
+
 
 class Settings(BaseModel):
     """Base of every configuration: immutable, and a key that is not a field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def described(cls) -> dict[str, FieldInfo]:
@@ -63,19 +67,59 @@ def build(model: type[C], values: Mapping[str, Any], where: str) -> C:
 def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML mapping, or a UsageError that says where it is not one."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:  # not its size: a pipe has none, and a device has no end
+            content = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{file}: cannot read the configuration ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    if len(content) > MOST_BYTES:
+        raise UsageError(f"{file}: more than {MOST_BYTES:,} bytes, so it is no configuration")
+    try:
+        values = yaml.safe_load(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: not valid YAML: not UTF-8 text") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or "not UTF-8 text"
-        raise UsageError(f"{file}{line}: not valid YAML: {what}") from None
+        raise UsageError(f"{file}{line}: not valid YAML: {_yaml_problem(error)}") from None
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UsageError(f"{file}: expected a mapping of setting names to values")
+    _require_plain(values, str(file))
     return values
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    # A date that does not exist and a number of thousands of digits are ValueErrors of Python.
+    return str(getattr(error, "problem", None) or error).partition("\n")[0][:200]
+
+
+def _require_plain(values: Any, where: str) -> None:
+    """Refuse what no setting can be: dates, and aliases that multiply or contain themselves."""
+    found = list(islice(_scalars(values, 0), MOST_VALUES + 1))
+    if len(found) > MOST_VALUES or any(level > MOST_LEVELS for level, _ in found):
+        raise UsageError(f"{where}: more than {MOST_VALUES:,} values, or more than {MOST_LEVELS} levels of nesting")
+    for _, value in found:
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise UsageError(f"{where}: a number of more than 64 bits, which no setting is")
+        if value is not None and not isinstance(value, str | int | float):
+            raise UsageError(f"{where}: {str(value)[:80]} is a {type(value).__name__}, which no setting is; quote it")
+
+
+def _scalars(value: Any, level: int) -> Iterator[tuple[int, Any]]:
+    """Every value that is no list and no mapping, and every key, with how deep it lies."""
+    if level <= MOST_LEVELS and isinstance(value, dict):
+        for key, child in value.items():
+            yield level, key
+            yield from _scalars(child, level + 1)
+    elif level <= MOST_LEVELS and isinstance(value, list):
+        yield level, None  # empty lists multiply too
+        for child in value:
+            yield from _scalars(child, level + 1)
+    else:
+        yield level, value
 
 
 def _assign(values: dict[str, Any], text: str) -> None:
@@ -90,9 +134,11 @@ def _assign(values: dict[str, Any], text: str) -> None:
             raise UsageError(f"--set {text}: '{parent}' is not a group of settings")
         values = child
     try:
-        values[leaf] = yaml.safe_load(raw)
-    except yaml.YAMLError:
-        raise UsageError(f"--set {text}: the value is not valid YAML") from None
+        value = yaml.safe_load(raw)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UsageError(f"--set {text[:200]}: the value is not valid YAML") from None
+    _require_plain(value, f"--set {key}")
+    values[leaf] = value
 
 
 def _problem(model: type[BaseModel], problem: Any) -> str:
@@ -108,7 +154,13 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
     message = message[:1].lower() + message[1:]
     if not where:
         return message
-    return f"{where}: {message} (got {problem['input']!r})"
+    return f"{where}: {message} (got {shown(problem['input'])})"
+
+
+def shown(value: Any, most: int = 200) -> str:
+    """A refused value in a message: its beginning, where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:

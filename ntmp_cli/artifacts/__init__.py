@@ -1,5 +1,6 @@
 """Everything about the disk: manifests, atomic publishing, verified reading, HDF5 shards."""
 
+from ntmp_cli.artifacts.locking import folder_lock
 from ntmp_cli.artifacts.manifest import (
     Artifact,
     Plan,
@@ -10,7 +11,7 @@ from ntmp_cli.artifacts.manifest import (
     open_artifact,
 )
 from ntmp_cli.artifacts.overlap import refuse_overlap
-from ntmp_cli.artifacts.publish import IfExists, Staging, existing_output, folder_lock, publishing
+from ntmp_cli.artifacts.publish import IfExists, Staging, existing_output, publishing
 
 __all__ = [
     "Artifact",

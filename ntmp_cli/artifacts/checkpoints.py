@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
+import os
 import shutil
 import time
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from ntmp_cli import __version__
+from ntmp_cli.artifacts.locking import can_lock, lock_if_free
 from ntmp_cli.artifacts.manifest import Plan
 from ntmp_cli.artifacts.publish import linked_output
-from ntmp_cli.artifacts.writing import Sink, replacing
+from ntmp_cli.artifacts.writing import Sink, made_parents, replacing
 from ntmp_cli.errors import ArtifactError, UsageError
+
+log = logging.getLogger(__name__)
 
 # "if-same" goes on when the checkpoint belongs to the same plan, and starts afresh otherwise.
 Resume = Literal["no", "yes", "if-same"]
@@ -27,7 +32,9 @@ HASH_BYTES = 32
 
 
 class CheckpointStore:
-    """`.OUT.checkpoint/state.pt`, replaced atomically and tied to one plan."""
+    """`.OUT.checkpoint/state.pt`, replaced atomically and tied to one plan; one of several trainings writes to it."""
+
+    _lock: int | None = None
 
     def __init__(self, out: Path, plan: Plan, *, resume: Resume, every_seconds: float, writes: bool = True) -> None:
         self.beside = out.parent
@@ -54,15 +61,37 @@ class CheckpointStore:
             return
         import torch
 
-        for left in self.folder.glob(f".{self.file.name}.partial-*"):  # by a process that was killed
-            left.unlink(missing_ok=True)
-        with replacing(self.file) as partial, Sink(partial) as sink:
-            sink.write(MAGIC + bytes(HASH_BYTES) + self._plan)
-            torch.save(state, cast(IO[bytes], sink))
-            sink.check()
-            sink.seek(len(MAGIC))
-            sink.write(_body_hash(partial))
+        with made_parents(self.file):
+            if not self._owns_folder():
+                log.warning("%s: another training keeps its checkpoints there; this one keeps none", self.folder)
+                self._writes = False
+                return
+            with replacing(self.file) as partial, Sink(partial) as sink:
+                sink.write(MAGIC + bytes(HASH_BYTES) + self._plan)
+                torch.save(state, cast(IO[bytes], sink))
+                sink.check()
+                sink.seek(len(MAGIC))
+                sink.write(_body_hash(partial))
         self._last = time.monotonic()
+
+    def _owns_folder(self) -> bool:
+        """Whether this process may write to the folder: the first of several trainings with one output."""
+        if self._lock is None or not self.folder.exists():
+            self.close()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock = lock_if_free(self.folder)
+            except OSError:  # NFS locks files only
+                return True
+        return self._lock is not None or not can_lock()
+
+    def close(self) -> None:
+        """Let another training of the same output keep checkpoints."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    __del__ = close
 
     def load(self) -> dict[str, Any] | None:
         """The saved state when resuming, or None to start afresh."""
@@ -92,9 +121,9 @@ class CheckpointStore:
         return ArtifactError(f"{self.file}: {why}", hint=again)
 
     def remove(self) -> None:
-        if not self._writes:
-            return
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._writes and self.folder.exists() and self._owns_folder():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.close()
 
 
 def _body_hash(path: Path) -> bytes:

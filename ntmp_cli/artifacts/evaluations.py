@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
 from ntmp_cli.artifacts.layout import COMPARISONS, CURVES, RANKINGS, RELIABILITY, ROWS, RUNS, SUMMARY
 from ntmp_cli.artifacts.manifest import Artifact
+from ntmp_cli.artifacts.row_types import CurveRow, ReliabilityRow, RunRow, typed_lines, typed_rows
 from ntmp_cli.artifacts.summaries import EvaluationSummary
 
 if TYPE_CHECKING:
@@ -40,15 +40,17 @@ class Evaluation:
 
 def read_evaluation(artifact: Artifact[EvaluationSummary]) -> Evaluation:
     """Every table that a report or a screen shows."""
-    names = (ROWS, COMPARISONS, RANKINGS, CURVES, RELIABILITY, RUNS)
-    rows, comparisons, rankings, curves, reliability, runs = (read_json_lines(artifact, name) for name in names)
+    from ntmp_cli.evaluation.comparisons import Comparison
+    from ntmp_cli.evaluation.rankings import Ranking
+    from ntmp_cli.evaluation.summary import Row, SummaryRow
+
     return Evaluation(
         artifact,
-        cast("list[Row]", rows),
-        cast("list[SummaryRow]", read_json_rows(artifact, SUMMARY)),
-        cast("list[Comparison]", comparisons),
-        cast("list[Ranking]", rankings),
-        curves,
-        reliability,
-        runs,
+        cast(list[Row], typed_lines(artifact, ROWS, Row)),
+        cast(list[SummaryRow], typed_rows(artifact, SUMMARY, SummaryRow)),
+        cast(list[Comparison], typed_lines(artifact, COMPARISONS, Comparison)),
+        cast(list[Ranking], typed_lines(artifact, RANKINGS, Ranking)),
+        typed_lines(artifact, CURVES, CurveRow),
+        typed_lines(artifact, RELIABILITY, ReliabilityRow),
+        typed_lines(artifact, RUNS, RunRow),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.writing import Sink
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.errors import ArtifactError, NtmpError
 
 VERSION = 1
 
@@ -66,21 +66,26 @@ def create(path: Path, element: str) -> Iterator[Writer]:
 
 @contextmanager
 def read(path: Path, element: str) -> Iterator[h5py.File]:
-    """Open for reading, after checking type, version and links."""
+    """Open for reading, after checking type, version and links. Whatever h5py raises means a damaged file."""
     try:
-        file = h5py.File(path, "r")
-    except OSError:
-        raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from None
-    with file:
-        stored, version = file.attrs.get("element"), file.attrs.get("version")
-        if stored != element:
-            raise ArtifactError(f"{path}: expected an HDF5 file of '{element}', found '{stored}'")
-        if version != VERSION:
-            raise ArtifactError(
-                f"{path}: '{element}' version {version}, but this ntmp reads version {VERSION}",
-                hint="Use the ntmp version that wrote it, or make the artefact again.",
-            )
-        yield file
+        with h5py.File(path, "r") as file:
+            _require_element(file, path, element)
+            yield file
+    except NtmpError:
+        raise
+    except Exception as error:  # h5py knows no single class of errors
+        raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from error
+
+
+def _require_element(file: h5py.File, path: Path, element: str) -> None:
+    stored, version = (str(file.attrs.get(name))[:80] for name in ("element", "version"))
+    if stored != element:
+        raise ArtifactError(f"{path}: expected an HDF5 file of '{element}', found '{stored}'")
+    if version != str(VERSION):
+        raise ArtifactError(
+            f"{path}: '{element}' version {version}, but this ntmp reads version {VERSION}",
+            hint="Use the ntmp version that wrote it, or make the artefact again.",
+        )
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -93,6 +98,12 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     stored = file[name]
     if not isinstance(stored, h5py.Dataset) or stored.external or stored.is_virtual:
         raise ArtifactError(f"{file.filename}: '{name}' is not data stored in this file")
+    if stored.dtype.kind not in "biuf":
+        raise ArtifactError(f"{file.filename}: '{name}' holds {stored.dtype}, expected numbers")
+    # What ntmp writes is as long on the disk as in memory: no filter, no row that was never written.
+    sparse = stored.nbytes > stored.id.get_storage_size() or stored.nbytes > Path(file.filename).stat().st_size
+    if stored.nbytes and (sparse or stored.id.get_create_plist().get_nfilters()):
+        raise ArtifactError(f"{file.filename}: '{name}' claims {stored.nbytes:,} bytes, and they are not all stored")
     return stored
 
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ntmp_cli.artifacts.manifest import Artifact
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.artifacts.manifest import Artifact, strict_json
+from ntmp_cli.plain_text import without_formula
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
@@ -17,18 +17,21 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def read_json_lines(artifact: Artifact, name: str) -> list[dict[str, Any]]:
-    path = artifact.file(name)
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+        rows = [strict_json(line) for line in artifact.file(name).read_bytes().splitlines()]
     except ValueError:
-        raise ArtifactError(f"{path}: damaged: not JSON lines") from None
-    artifact.require_rows(name, len(rows))
-    return rows
+        raise artifact.damaged(name, "not JSON lines") from None
+    return _objects(artifact, name, rows)
 
 
 def read_json_rows(artifact: Artifact, name: str) -> list[dict[str, Any]]:
     """A table that is one JSON list."""
-    rows: list[dict[str, Any]] = artifact.read_json(name)
+    return _objects(artifact, name, artifact.read_json(name))
+
+
+def _objects(artifact: Artifact, name: str, rows: Any) -> list[dict[str, Any]]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise artifact.damaged(name, "not a table of named values")
     artifact.require_rows(name, len(rows))
     return rows
 
@@ -37,5 +40,6 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        writer.writerow({key: without_formula(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
     return text.getvalue().encode()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,6 +45,8 @@ FORMAT_VERSION = 1
 # The key of a configuration that names the plugins it depends on.
 PLUGINS = "plugins"
 SHOWN_PROBLEMS = 5
+# Larger than the list of any directory's files: no manifest.
+MOST_MANIFEST_BYTES = 2**28
 KINDS = {
     "tuples": "ntmp make-tuples",
     "features": "ntmp train --encoder",
@@ -154,7 +158,14 @@ class Artifact(Generic[S]):
 
     def read_json(self, name: str) -> Any:
         """The content of a JSON payload file."""
-        return json.loads(self.file(name).read_bytes())
+        try:
+            return strict_json(self.file(name).read_bytes())
+        except ValueError:
+            raise self.damaged(name, "not valid JSON") from None
+
+    def damaged(self, name: str, what: str) -> ArtifactError:
+        """The error for a payload file that matches its hash and is still not what its stage wrote."""
+        return ArtifactError(f"{self.path / name}: damaged: {what}", hint=remake(self.kind))
 
     def require_rows(self, name: str, rows: int) -> None:
         """Refuse a payload file that does not have as many rows as the manifest says."""
@@ -188,8 +199,14 @@ class Artifact(Generic[S]):
 
     def _check(self, entry: FileEntry) -> None:
         path = self.path / entry.path
-        if not path.is_file():
+        if not path.exists() or path.is_dir():
             raise ArtifactError(f"{path}: listed in the manifest but missing", hint=remake(self.kind))
+        folders = [folder for folder in path.parents if folder.is_relative_to(self.path) and folder != self.path]
+        if not _is_regular(path) or any(folder.is_symlink() for folder in folders):
+            raise ArtifactError(
+                f"{path}: not a regular file inside its directory; links, pipes and devices are not followed",
+                hint=remake(self.kind),
+            )
         size = path.stat().st_size
         if size != entry.bytes:
             how = "truncated" if size < entry.bytes else "too long"
@@ -241,8 +258,10 @@ def open_artifact(path: Path, kind: str | None = None) -> Artifact[Any]:
     if not path.is_dir():
         raise ArtifactError(f"{path}: is a file, not an ntmp artefact", hint=expected)
     file = path / MANIFEST
-    if not file.is_file():
+    if not _is_regular(file):
         raise ArtifactError(f"{path}: not an ntmp artefact: it has no {MANIFEST}", hint=expected)
+    if file.stat().st_size > MOST_MANIFEST_BYTES:
+        raise ArtifactError(f"{file}: too large for a manifest", hint="Restore it from a copy.")
     raw = file.read_bytes()
     manifest = _parse(file, raw)
     if kind and manifest.kind != kind:
@@ -252,13 +271,13 @@ def open_artifact(path: Path, kind: str | None = None) -> Artifact[Any]:
 
 def _parse(file: Path, raw: bytes) -> Manifest:
     try:
-        document = json.loads(raw)
+        document = strict_json(raw, finite=False)  # a field that is no number is named below
     except ValueError:
         raise ArtifactError(f"{file}: damaged: not valid JSON", hint="Restore it from a copy.") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise ArtifactError(f"{file}: foreign: not the manifest of an ntmp artefact")
     version = document.get("format_version")
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
             f"{file}: format version {version}, but this ntmp {__version__} reads version {FORMAT_VERSION}",
             hint="Use the ntmp version that wrote it, or make the artefact again.",
@@ -278,7 +297,7 @@ def _parse(file: Path, raw: bytes) -> Manifest:
         raise ArtifactError(f"{file}: unknown kind '{manifest.kind}'", hint=f"Known kinds: {', '.join(KINDS)}.")
     for entry in files:
         # A manifest may name only files inside its own directory.
-        if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
+        if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts or not entry.path.isprintable():
             raise ArtifactError(f"{file}: foreign: lists a file outside its directory: {entry.path}")
     return replace(manifest, summary=_summary(file, manifest))
 
@@ -327,7 +346,7 @@ def _is_size(value: object) -> bool:
 def carries_manifest(path: Path) -> bool:
     """Whether a directory holds a manifest of ntmp, of any version. Other programs use this file name too."""
     try:
-        document = json.loads((path / MANIFEST).read_bytes())
+        document = strict_json((path / MANIFEST).read_bytes()) if _is_regular(path / MANIFEST) else None
     except (OSError, ValueError):
         return False
     return isinstance(document, dict) and document.get("format") == FORMAT
@@ -346,6 +365,28 @@ def describe_input(artifact: Artifact) -> dict[str, str]:
 def canonical_json(value: Any) -> bytes:
     """One spelling for one value: sorted keys, plain ASCII, no NaN."""
     return (json.dumps(value, sort_keys=True, indent=1, allow_nan=False) + "\n").encode("ascii")
+
+
+def strict_json(raw: bytes, *, finite: bool = True) -> Any:
+    """Parse JSON that is not nested beyond reason and, where asked, holds no NaN; ValueError where that fails."""
+
+    def number(text: str) -> float:
+        if not math.isfinite(value := float(text)):
+            raise ValueError(f"{text} is not a number")
+        return value
+
+    try:
+        return json.loads(raw, parse_constant=number, parse_float=number) if finite else json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether something is a file of its own: no link, which may lead anywhere, no pipe, no device."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def sha256_file(path: Path) -> str:

@@ -17,6 +17,7 @@ from ntmp_cli.artifacts import hdf5
 from ntmp_cli.artifacts.layout import TEST_LABELS
 from ntmp_cli.artifacts.manifest import Artifact
 from ntmp_cli.artifacts.publish import Staging
+from ntmp_cli.artifacts.summaries import TuplesSummary
 
 
 @dataclass
@@ -44,4 +45,9 @@ def read_oracle(artifact: Artifact, name: str) -> dict[str, NDArray[Any]]:
 
 def read_labels(artifact: Artifact, name: str = TEST_LABELS) -> NDArray[np.bool_]:
     """Labels of the test split or of another file, from a tuples directory or from a run that carries a copy."""
-    return read_oracle(artifact, name)["labels"].astype(bool)
+    labels = read_oracle(artifact, name).get("labels")
+    if labels is None or labels.ndim != 1 or not np.isin(labels, (0, 1)).all():
+        raise artifact.damaged(name, "labels are not one 0 or 1 per instance")
+    if isinstance(artifact.summary, TuplesSummary) and name == TEST_LABELS and len(labels) != artifact.summary.test:
+        raise artifact.damaged(name, f"{len(labels)} labels of {artifact.summary.test} test instances")
+    return labels.astype(bool)

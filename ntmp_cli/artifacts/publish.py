@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import glob
 import logging
 import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ntmp_cli.artifacts.locking import new_temporary, remove_stale
 from ntmp_cli.artifacts.manifest import (
     KINDS,
     MANIFEST,
@@ -38,11 +38,6 @@ from ntmp_cli.artifacts.overlap import refuse_overlap
 from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.artifacts.writing import disk_errors, flush, made_parents
 from ntmp_cli.errors import ArtifactError, UsageError
-
-try:
-    import fcntl
-except ImportError:  # not POSIX: stale staging directories are then left for the user to remove
-    fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +128,7 @@ def existing_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any]
         log.warning("%s; it is made again", damage)
         return None
     existing.verify()
-    _remove_stale(linked_output(out))
+    remove_stale(linked_output(out))
     existing.kept = True
     return existing
 
@@ -153,13 +148,13 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
     refuse_overlap(out, plan.reads)
     out = linked_output(out)
     with disk_errors(out), made_parents(out):
-        _remove_stale(out)
-        path, lock = _new_staging_folder(out)
+        remove_stale(out)
+        path, lock = new_temporary(out, is_folder=True)
         staging = Staging(path)
         try:
             yield staging
             _write_manifest(staging, plan)
-            _swap_in(path, out, replace=if_exists in ("overwrite", "refresh"))
+            _swap_in(path, out, plan, if_exists)
             flush(out.parent)
         finally:
             staging.close()
@@ -190,18 +185,27 @@ def _fitting_summary(summary: Summary | None, plan: Plan, files: Sequence[FileEn
 
 def linked_output(out: Path) -> Path:
     """Where output really goes: a link stays, and what it points to is made or replaced."""
-    return out.resolve() if out.is_symlink() else out.absolute()
+    try:
+        return out.resolve() if out.is_symlink() else out.absolute()
+    except RuntimeError:
+        raise UsageError(f"{out}: a link that leads to itself", hint="Choose another --out.") from None
 
 
-def _swap_in(path: Path, out: Path, *, replace: bool) -> None:
-    """Make `path` visible as `out`. Replacing exchanges the two, so that `out` exists at every moment."""
+def _swap_in(path: Path, out: Path, plan: Plan, if_exists: IfExists) -> None:
+    """Make `path` visible as `out`. Replacing exchanges the two, so that `out` exists at every moment.
+
+    Where another process was faster, `skip` keeps what that one made, if it is the same.
+    """
     try:
         path.rename(out)
         return
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-    if not replace or not carries_manifest(out):
+    if if_exists == "skip" and carries_manifest(out) and open_artifact(out).manifest.fulfils(plan):
+        log.info("%s: another process made it meanwhile; it is kept", out)
+        return
+    if if_exists not in ("overwrite", "refresh") or not carries_manifest(out):
         raise ArtifactError(f"{out}: appeared while this stage was running; nothing was replaced")
     if not _exchange(path, out):
         old = out.parent / f".{out.name}.old-{secrets.token_hex(6)}"
@@ -217,67 +221,6 @@ def _exchange(a: Path, b: Path) -> bool:
     if rename is None:
         return False
     return bool(rename(at_cwd, os.fsencode(a), at_cwd, os.fsencode(b), rename_exchange) == 0)
-
-
-def _new_staging_folder(out: Path) -> tuple[Path, int | None]:
-    """A new hidden sibling of `out`, and the handle that holds its lock."""
-    while True:
-        path = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
-        path.mkdir(parents=True)  # another process that failed may have removed the parent folder that it had made
-        if fcntl is None:
-            return path, None
-        # Between mkdir and lock, another process may see no owner and remove the folder.
-        with suppress(FileNotFoundError):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if path.exists():
-                    return path, handle
-            except BlockingIOError:
-                pass
-            except OSError:  # NFS locks files only: no other process removes the folder there
-                os.close(handle)
-                return path, None
-            os.close(handle)
-
-
-@contextmanager
-def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a folder until this process leaves it or ends; False if another process holds the lock.
-
-    True for all where the system cannot lock folders.
-    """
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        locked = True
-        if fcntl is not None:
-            with suppress(OSError):
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                except BlockingIOError:
-                    locked = False
-        yield locked
-    finally:
-        os.close(handle)
-        if made:  # a failure leaves nothing behind, not even an empty folder
-            with suppress(OSError):
-                folder.rmdir()
-
-
-def _remove_stale(out: Path) -> None:
-    """Remove staging directories whose process is gone."""
-    if fcntl is None:
-        return
-    for left in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
-        with suppress(OSError):
-            handle = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(handle)
 
 
 def _difference(manifest: Manifest, plan: Plan) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import hdf5
@@ -22,4 +24,29 @@ def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
 def read_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
     """Every array of a run's scores; those of held-out data only where some were held out."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
-        return {name: hdf5.array(file, name) for name in file}
+        scores = {name: hdf5.array(file, name) for name in file}
+    if problem := next(_problems(scores), None):
+        raise artifact.damaged(SCORES, problem)
+    artifact.require_rows(SCORES, len(scores["test"]))
+    return scores
+
+
+def _problems(scores: dict[str, NDArray[Any]]) -> Iterator[str]:
+    """Names and shapes that do not fit together, and values that are no numbers."""
+    for name in ("test", "trace", "trace_epochs"):
+        if name not in scores:
+            yield f"there is no '{name}'"
+    for name, values in scores.items():
+        if name == "heldout_counts":  # refused where they are interpreted
+            continue
+        if values.ndim != (2 if name == "trace" else 1) or not np.isfinite(values).all():
+            yield f"'{name}' holds what is no score, or has another shape"
+    if scores["trace"].shape != (len(scores["trace_epochs"]), len(scores["test"])):
+        yield f"'trace' has shape {scores['trace'].shape}"
+    if "heldout_tuples" in scores:
+        for name in ("heldout_sizes", "heldout_counts", "heldout_unlabeled"):
+            if name not in scores:
+                yield f"there is no '{name}'"
+        sizes = scores["heldout_sizes"]
+        if sizes.dtype.kind not in "iu" or (sizes < 1).any() or sizes.sum() != len(scores["heldout_tuples"]):
+            yield "'heldout_sizes' do not fit 'heldout_tuples'"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, ESTIMATOR, ESTIMATOR_LINE, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config
-from ntmp_cli.data.user.mapping import FeatureMapping
+from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.tables.scorer import TableScorer
 
@@ -31,15 +31,41 @@ def read_mapping(run: RunArtifact) -> FeatureMapping | None:
     if not run.has(MAPPING):
         return None
     try:
-        return FeatureMapping.model_validate_json(run.file(MAPPING).read_bytes())
-    except ValidationError:
+        mapping = FeatureMapping.model_validate_json(run.file(MAPPING).read_bytes())
+    except (ValidationError, ValueError):
         raise ArtifactError(
             f"{run.path / MAPPING}: not a mapping that this ntmp reads", hint="Use the ntmp version that wrote it."
         ) from None
+    features = mapping.features
+    shape, expected = features.shape if isinstance(features, ImageFeatures) else (features.width,), run.summary.instance
+    if shape != expected.shape:
+        raise run.damaged(MAPPING, f"it gives instances of shape {shape}, the manifest says {expected.shape}")
+    return mapping
 
 
 def load_score(run: RunArtifact, device: str = "auto") -> Score:
     """What scores raw instances as the run does, on a device where that is a network."""
+    score = _load_score(run, device)
+
+    def finite(raw: NDArray[Any]) -> NDArray[np.float64]:
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = score(raw)
+        except (ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
+            raise ArtifactError(f"{run.path}: its classifier cannot score rows of its own shape") from error
+        with np.errstate(over="ignore"):
+            finite_scores = bool(np.isfinite(scores.astype(np.float32)).all())  # as they are written
+        if not finite_scores:
+            raise ArtifactError(
+                f"{run.path}: gives scores that are no numbers",
+                hint="Its weights are damaged, or the rows are far from those that it was trained on.",
+            )
+        return scores
+
+    return finite
+
+
+def _load_score(run: RunArtifact, device: str) -> Score:
     if run.summary.learner == "table":
         return load_table_scorer(run).score
     if run.summary.learner == "estimator":
@@ -80,14 +106,12 @@ def load_estimator_scorer(run: RunArtifact) -> EstimatorScorer:
 
 def load_network(run: RunArtifact) -> nn.Module:
     """The trained network of a run, behind its frozen encoder where it has one."""
-    from safetensors.torch import load as load_safetensors
-
-    from ntmp_cli.learning.restore import Encoded, restore_encoder, restore_scorer
+    from ntmp_cli.learning.restore import Encoded, read_weights, restore_encoder, restore_scorer
 
     summary, config = run.summary, train_config(run)
     try:
         scorer = restore_scorer(
-            config, summary.task.as_task(), summary.features.shape, load_safetensors(run.file(WEIGHTS).read_bytes())
+            config, summary.task.as_task(), summary.features.shape, read_weights(run.file(WEIGHTS).read_bytes())
         )
         if summary.encoder is None:
             return scorer
@@ -96,7 +120,7 @@ def load_network(run: RunArtifact) -> nn.Module:
             summary.instance.shape,
             summary.features.shape[0],
             config.clip_model,
-            load_safetensors(run.file(ENCODER_WEIGHTS).read_bytes()),
+            read_weights(run.file(ENCODER_WEIGHTS).read_bytes()),
         )
     except ArtifactError as error:
         raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.layout import BLOCKS, TEST_INSTANCES
-from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
+from ntmp_cli.artifacts.manifest import TuplesArtifact
 from ntmp_cli.artifacts.shards import (
     read_instance_range,
     read_instances,
@@ -19,7 +19,6 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.errors import ArtifactError
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
 
 
@@ -91,11 +90,12 @@ class StoredTuples:
         if not self.artifact.has(BLOCKS):
             return None
         stored, sizes = self.artifact.read_json(BLOCKS), dict(self.artifact.summary.tuples.items())
-        fits = isinstance(stored, dict) and {name: len(blocks) for name, blocks in stored.items()} == sizes
-        if not fits:
-            raise ArtifactError(
-                f"{self.artifact.path / BLOCKS}: does not name one block per tuple", hint=remake(self.artifact.kind)
-            )
+        texts = isinstance(stored, dict) and all(
+            isinstance(blocks, list) and all(isinstance(block, str | int) for block in blocks)
+            for blocks in stored.values()
+        )
+        if not texts or {name: len(blocks) for name, blocks in stored.items()} != sizes:
+            raise self.artifact.damaged(BLOCKS, "it does not name one block per tuple")
         _, codes = np.unique(np.array([block for split in sizes for block in stored[split]]), return_inverse=True)
         return codes.astype(np.int64)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ntmp_cli.settings import shown
 from ntmp_cli.tuple_source import InstanceFormat, Task
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ def problems_of(error: ValidationError) -> list[str]:
         if problem["type"] == "value_error":
             lines.append(".".join([*path, message]))
         else:
-            got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
+            got = "" if problem["type"] == "missing" else f" (got {shown(problem['input'])})"
             lines.append(f"{'.'.join(path)}: {message[:1].lower()}{message[1:]}{got}")
     return lines
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.errors import UsageError
+from ntmp_cli.plain_text import FORMULA_START, PLAIN_NUMBER
 
 IfFileExists = Literal["fail", "overwrite"]
 
@@ -20,11 +22,14 @@ IfFileExists = Literal["fail", "overwrite"]
 class TableWriter:
     """Blocks of one schema, one after the other."""
 
-    def __init__(self, sink: Any, *, parquet: bool) -> None:
-        self._sink, self._parquet = sink, parquet
+    def __init__(self, sink: Any, *, parquet: bool, raw_ids: bool) -> None:
+        self._sink, self._parquet, self._raw = sink, parquet, raw_ids or parquet
         self._writer: Any = None
+        self.quoted = 0
+        """Texts so far that a spreadsheet would have run as formulas."""
 
     def write(self, block: Any) -> None:
+        block = block if self._raw else self._without_formulas(block)
         if self._writer is None:
             self._writer = (
                 pq.ParquetWriter(self._sink, block.schema)
@@ -33,27 +38,42 @@ class TableWriter:
             )
         self._writer.write(block)
 
+    def _without_formulas(self, block: Any) -> Any:
+        columns = []
+        for column in block.columns:
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                formulas = pc.and_not(
+                    pc.match_substring_regex(column, FORMULA_START), pc.match_substring_regex(column, PLAIN_NUMBER)
+                )
+                self.quoted += pc.sum(formulas).as_py() or 0
+                column = pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
 
 @contextmanager
-def writing_table(out: Path, if_exists: IfFileExists, stream: IO[bytes] | None = None) -> Iterator[TableWriter]:
+def writing_table(
+    out: Path, if_exists: IfFileExists, stream: IO[bytes] | None = None, *, raw_ids: bool = False
+) -> Iterator[TableWriter]:
     """A writer of the table `out`; on success one rename makes it visible, on failure nothing is left.
 
-    With `stream` (standard output) the table is CSV and goes there as it is made.
+    With `stream` (standard output) the table is CSV and goes there as it is made. In CSV, texts that a spreadsheet
+    would run as formulas begin with an apostrophe, unless `raw_ids`.
     """
     if stream is not None:
-        writer = TableWriter(pa.PythonFile(stream, mode="w"), parquet=False)
+        writer = TableWriter(pa.PythonFile(stream, mode="w"), parquet=False, raw_ids=raw_ids)
         yield writer
         writer.close()
         stream.flush()
         return
     parquet = require_writable(out, if_exists)
     with replacing(out) as partial:
-        with partial.open("xb") as file:
-            writer = TableWriter(file, parquet=parquet)
+        with partial.open("wb") as file:
+            writer = TableWriter(file, parquet=parquet, raw_ids=raw_ids)
             yield writer
             writer.close()
         require_writable(out, if_exists)  # another process may have been faster

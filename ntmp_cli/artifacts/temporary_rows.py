@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +31,9 @@ class TemporaryRows:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._map is not None:
-            self._map.close()
+            # An error on the way, such as too little memory, may still hold rows; the map goes with it.
+            with suppress(BufferError):
+                self._map.close()
         self._file.close()
 
     def append(self, rows: NDArray[Any]) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ntmp_cli.artifacts.locking import new_temporary, remove_stale
 from ntmp_cli.errors import OutputError
 
 # The disk is full, the quota is used up, the file is larger than allowed, the device is broken.
@@ -51,14 +51,20 @@ def _concerns(error: OSError, out: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`; on success flushed and renamed to it, on failure removed."""
-    partial = path.parent / f".{path.name}.partial-{secrets.token_hex(6)}"
+    """An empty temporary file beside `path`; on success flushed and renamed to it, on failure removed.
+
+    After a kill it stays until the next command that writes to `path`.
+    """
     with disk_errors(path), made_parents(path):
+        remove_stale(path)
+        partial, lock = new_temporary(path, is_folder=False)
         try:
             yield partial
             flush(partial)
             partial.replace(path)
         finally:
+            if lock is not None:
+                os.close(lock)
             with suppress(FileNotFoundError):
                 partial.unlink()
 

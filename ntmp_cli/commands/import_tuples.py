@@ -31,6 +31,10 @@ Counts = Annotated[
     Path | None,
     typer.Option("--counts", help="Table of tuple ids and counts, where rows have none.", show_default=False),
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Read images outside of the folder of the table that names them."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read everything, show what was understood, write nothing.")]
 
 
@@ -42,6 +46,7 @@ def command(
     unlabeled: Unlabeled = None,
     test: Test = None,
     counts: Counts = None,
+    allow_outside: AllowOutside = False,
     dry_run: DryRun = False,
     if_exists: IfExists = "fail",
     json: Json = False,
@@ -54,7 +59,7 @@ def command(
     from ntmp_cli.data.user.inputs import Inputs
     from ntmp_cli.stages import import_tuples as stage
 
-    inputs = Inputs(source, unlabeled, test, counts)
+    inputs = Inputs(source, unlabeled, test, counts, allow_outside)
     if dry_run:
         understood = stage.dry_run(config, inputs)
         result = {"kind": "dry-run", **understood.to_json()}

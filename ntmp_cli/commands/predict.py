@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ntmp_cli.commands.import_tuples import AllowOutside
 from ntmp_cli.commands.options import Json, with_config
 from ntmp_cli.commands.show import show
 from ntmp_cli.commands.train import Device, Threads
@@ -27,6 +28,10 @@ Out = Annotated[
     Path,
     typer.Option("--out", "-o", help="Table to write, .csv or .parquet, or - for CSV on stdout.", show_default=False),
 ]
+RawIds = Annotated[
+    bool,
+    typer.Option("--raw-ids", help="In CSV, write ids that begin like formulas (=, +, -, @) without an apostrophe."),
+]
 IfExists = Annotated[Literal["fail", "overwrite"], typer.Option("--if-exists", help="When OUT exists.")]
 
 
@@ -37,6 +42,8 @@ def command(
     source: Source,
     out: Out,
     if_exists: IfExists = "fail",
+    raw_ids: RawIds = False,
+    allow_outside: AllowOutside = False,
     device: Device = "auto",
     threads: Threads = None,
     json: Json = False,
@@ -54,6 +61,7 @@ def command(
         raise UsageError("--json and --out - both want stdout", hint="Name a file, or leave --json out.")
     limit_threads(threads)
     stream = sys.stdout.buffer if to_stdout else None
-    facts = predict_rows(config, run, source, out, PredictOptions(if_exists, device, stream))
+    options = PredictOptions(if_exists, device, stream, raw_ids=raw_ids, allow_outside=allow_outside)
+    facts = predict_rows(config, run, source, out, options)
     if not to_stdout:
         show(facts, json, lambda console: prediction_view(console, facts))

@@ -24,9 +24,9 @@ def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], N
     if as_json:
         sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         return
-    from rich.console import Console
+    from ntmp_cli.commands.terminal import PlainConsole
 
-    render(Console(highlight=False, width=None if sys.stdout.isatty() else _piped_width(wide)))
+    render(PlainConsole(highlight=False, width=None if sys.stdout.isatty() else _piped_width(wide)))
 
 
 def _piped_width(wide: bool) -> int:

@@ -63,8 +63,7 @@ def command(
     Several processes share one training: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
     """
     from ntmp_cli.artifacts import refuse_overlap
-    from ntmp_cli.artifacts.jsonlines import read_json_lines
-    from ntmp_cli.artifacts.layout import HISTORY
+    from ntmp_cli.artifacts.row_types import read_history
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import run_view
     from ntmp_cli.stages.train import TrainOptions, train, training_epochs
@@ -79,7 +78,7 @@ def command(
         run = train(config, tuples, out, options, prior_from)
     if not is_first_process():
         return
-    history, summary = read_json_lines(run, HISTORY), run.summary
+    history, summary = read_history(run), run.summary
     facts = summary.model_dump(include={"method", "epochs", "selected_epoch", "heldout_risk"})
     show(
         {**identity(run, out), **facts, "history": history},

@@ -10,6 +10,7 @@ import gzip
 import math
 import pickle
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
+from ntmp_cli.unpacking import LEAST_IMAGE, require_regular, require_unpackable, unpack_limit
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,6 +36,7 @@ Labels = NDArray[np.int64]
 def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
     """Open `path`; whatever its decoder trips over becomes a DataError."""
     try:
+        require_regular(path)
         with path.open("rb") as stream:
             yield stream
     except DataError:
@@ -85,7 +88,10 @@ def read_idx(path: Path, dims: int) -> NDArray[np.generic]:
         shape = struct.unpack(f">{dims}I", sizes)
         dtype = np.dtype(_IDX_TYPES[magic[2]])
         size = dtype.itemsize * math.prod(shape)
-        data = _read_at_most(stream, size + 1)
+        bytes_there = path.stat().st_size
+        data = _read_at_most(stream, (min(size, unpack_limit(bytes_there)) if packed else size) + 1)
+        if packed and len(data) <= size:
+            require_unpackable(path, bytes_there, len(data))
     if len(data) != size:
         problem = "truncated" if len(data) < size else "longer than its header says"
         raise DataError(f"{path}: {problem} (the header announces {size} bytes of data)", hint=GET_AGAIN)
@@ -187,7 +193,7 @@ _MAT_CLASSES = dict(enumerate(("f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "
 def read_svhn_mat(path: Path) -> tuple[Images, Labels]:
     """Images (N, 3, H, W) and digits of `train_32x32.mat` or `test_32x32.mat`."""
     with reading(path, "MATLAB 5 file") as stream:
-        content = dict(_mat_arrays(stream))
+        content = dict(_mat_arrays(path, stream))
     if not {"X", "y"} <= content.keys():
         raise DataError(f"{path}: no arrays X and y, so not a file of SVHN's cropped digits", hint=GET_AGAIN)
     x, y = content["X"], content["y"]
@@ -206,19 +212,22 @@ def svhn_digits(labels: Labels) -> Labels:
     return np.where(labels == 10, 0, labels)
 
 
-def _mat_arrays(stream: IO[bytes]) -> Iterator[tuple[str, NDArray[np.generic]]]:
+def _mat_arrays(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, NDArray[np.generic]]]:
     """Name and value of each real numeric array in a MATLAB 5 file."""
     header = stream.read(128)
     order = {b"IM": "<", b"MI": ">"}.get(header[126:])
     if order is None or struct.unpack(f"{order}H", header[124:126]) != (0x0100,):
         raise ValueError("it has another header")
+    packed, unpacked = path.stat().st_size, 0
     while tag := stream.read(8):
         kind, size = struct.unpack(f"{order}II", tag)
         body = bytes(_read_at_most(stream, size))
         if len(body) < size:
             raise ValueError("it is truncated")
         if kind == _MAT_COMPRESSED:
-            body = zlib.decompress(body)
+            body = zlib.decompressobj().decompress(body, unpack_limit(packed) - unpacked + 1)
+            unpacked += len(body)
+            require_unpackable(path, packed, unpacked)
             kind, size = struct.unpack_from(f"{order}II", body)
             body = body[8 : 8 + size]
         if kind != _MAT_MATRIX or len(body) < size:
@@ -265,7 +274,35 @@ def read_npz(path: Path, choices: Sequence[Sequence[str]]) -> dict[str, NDArray[
                     f"{path}: holds {', '.join(sorted(archive.files)[:20]) or 'no arrays'}",
                     hint=f"Expected {', or '.join(', '.join(choice) for choice in choices)}.",
                 )
+            require_sound_members(path, archive.zip, names)
             return {name: _npz_array(path, archive, name) for name in names}
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns lie side by side, and type of the array that follows."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"version {version} of the npy format")
+
+
+def require_bytes(shape: tuple[int, ...], dtype: np.dtype[Any], present: int) -> None:
+    """Refuse a header that announces more than the bytes that follow it, before anything is allocated."""
+    if min(shape, default=0) < 0 or dtype.itemsize * math.prod(shape) > present:
+        raise ValueError(f"the header announces shape {shape} {dtype}, and {present:,} bytes follow")
+
+
+def require_sound_members(path: Path, archive: zipfile.ZipFile, names: Sequence[str]) -> None:
+    """Refuse arrays of an archive that are larger than their bytes, or than such a small file may become."""
+    members = {name: archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy") for name in names}
+    require_unpackable(path, path.stat().st_size, sum(member.file_size for member in members.values()))
+    for member in members.values():
+        with archive.open(member) as stream:
+            shape, _, dtype = npy_header(stream)
+            if not dtype.hasobject:
+                require_bytes(shape, dtype, member.file_size - stream.tell())
 
 
 def _npz_array(path: Path, archive: Any, name: str) -> NDArray[Any]:
@@ -292,6 +329,8 @@ def read_image(path: Path, size: int | None = None) -> Images:
             image = Image.open(stream)
         except UnidentifiedImageError:
             raise DataError(f"{path}: not an image of a known format", hint=GET_AGAIN) from None
+        # Four bytes per pixel: transparency is a channel until it is dropped.
+        require_unpackable(path, path.stat().st_size, 4 * image.width * image.height, LEAST_IMAGE)
         plain = _eight_bit(path, image)
         if size is not None:
             plain = plain.resize((size, size), Image.Resampling.BILINEAR)

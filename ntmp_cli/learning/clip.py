@@ -230,7 +230,9 @@ def _load(open_clip: Any, network: Any, name: str, path: Path) -> None:
     try:
         open_clip.load_checkpoint(network, str(path), strict=True, weights_only=True)
     except Exception as error:  # a foreign file can fail in any way inside the reader
-        raise ArtifactError(f"{path}: not weights of CLIP model {name}: {_one_line(error)}", hint=_FILE_HINT) from error
+        # torch would advise to run the code in the file.
+        reason = "it holds more than tensors" if "weights_only" in str(error) else _one_line(error)
+        raise ArtifactError(f"{path}: not weights of CLIP model {name}: {reason}", hint=_FILE_HINT) from error
 
 
 def _assemble(open_clip: Any, architecture: _Architecture, network: Any, preprocessing: dict[str, Any]) -> ClipModel:

@@ -41,16 +41,28 @@ def restore_scorer(config: TrainConfig, task: Task, shape: Sequence[int], weight
         factor, shift = weights["factor"].numpy(), weights["shift"].numpy()
         scorer = build_scorer(method.network, shape, factor, shift, config.seed)
         scorer.load_state_dict(weights)
-    except (KeyError, RuntimeError):
+    except (KeyError, RuntimeError, ValueError, TypeError, IndexError):
         raise ArtifactError("the weights do not fit the network that the manifest describes") from None
     return scorer
 
 
-def restore_files(config: TrainConfig, task: Task, shape: Sequence[int], files: Mapping[str, bytes]) -> Scorer:
-    """The network from what `Scorer.files` gave."""
+def read_weights(content: bytes) -> dict[str, Tensor]:
+    """Tensors of a safetensors file; a weight that is no number is refused."""
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
-    return restore_scorer(config, task, shape, load(files[WEIGHTS_FILE]))
+    try:
+        weights: dict[str, Tensor] = load(content)
+    except (SafetensorError, ValueError, TypeError, KeyError):  # also types that torch does not have
+        raise ArtifactError("the weights are damaged: not a readable safetensors file") from None
+    if wrong := [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]:
+        raise ArtifactError(f"the weights are damaged: '{wrong[0]}' holds what is no number")
+    return weights
+
+
+def restore_files(config: TrainConfig, task: Task, shape: Sequence[int], files: Mapping[str, bytes]) -> Scorer:
+    """The network from what `Scorer.files` gave."""
+    return restore_scorer(config, task, shape, read_weights(files[WEIGHTS_FILE]))
 
 
 def restore_encoder(

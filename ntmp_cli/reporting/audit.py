@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.plain_text import without_formula
 from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
 SUSPICIOUS = ("tuple", "n", "recorded", "likeliest", "expected", "P(wrong)", "p", "p (BH)")
@@ -121,7 +122,7 @@ def tuples_csv(rows: Mapping[str, NDArray[Any]]) -> bytes:
 def _cell(value: Any) -> str:
     if isinstance(value, np.bool_):
         return str(int(value))
-    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+    return f"{value:.6g}" if isinstance(value, np.floating) else without_formula(str(value))
 
 
 def audit_figure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +35,10 @@ _STYLE: Any = {
 }
 
 
+# As UTF-8; among them U+FFFE and U+FFFF.
+_NOT_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
+
+
 @contextlib.contextmanager
 def figure_style() -> Iterator[None]:
     """The style of every figure, on matplotlib's defaults."""
@@ -59,4 +64,5 @@ def png(figure: Figure, **options: Any) -> bytes:
 def _saved(figure: Figure, kind: str, metadata: dict[str, str | None], **options: Any) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format=kind, metadata=metadata, **options)
-    return out.getvalue()
+    # XML has no control characters, in names of users' data neither.
+    return _NOT_XML.sub("\ufffd".encode(), out.getvalue()) if kind == "svg" else out.getvalue()

@@ -22,12 +22,11 @@ from ntmp_cli.artifacts import (
     publishing,
 )
 from ntmp_cli.artifacts.evaluations import Evaluation, read_evaluation
-from ntmp_cli.artifacts.jsonlines import json_lines, read_json_lines, table_csv
+from ntmp_cli.artifacts.jsonlines import json_lines, table_csv
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
     HELDOUT_LABELS,
-    HISTORY,
     RANKINGS,
     RELIABILITY,
     ROWS,
@@ -37,6 +36,7 @@ from ntmp_cli.artifacts.layout import (
     TEST_LABELS,
 )
 from ntmp_cli.artifacts.oracle import read_labels
+from ntmp_cli.artifacts.row_types import read_history
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.summaries import EvaluationSummary
 from ntmp_cli.config import EvaluateConfig
@@ -146,7 +146,7 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
     ]
     tables.runs.append({**mark, **_lineage(run)})
     tables.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
-    history, traced = read_json_lines(run, HISTORY), scores["trace_epochs"].tolist()
+    history, traced = read_history(run), scores["trace_epochs"].tolist()
     accuracy = accuracy_curve(scored.labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
     tables.curves.append(
         {

@@ -24,7 +24,7 @@ from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
-from ntmp_cli.data.user.inputs import open_new_rows
+from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
 from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes, whole_numbers
@@ -44,6 +44,10 @@ class PredictOptions:
     stream: IO[bytes] | None = None
     """Takes the rows as CSV in place of the output file."""
     block_bytes: int = BLOCK_BYTES
+    raw_ids: bool = False
+    """Whether CSV has ids as they came, also those that a spreadsheet runs as formulas."""
+    allow_outside: bool = False
+    """Whether a table may name images outside of its folder."""
 
 
 DEFAULT_OPTIONS = PredictOptions()
@@ -68,13 +72,11 @@ def predict_rows(
         source,
         mapping,
         run.summary.instance.as_format(),
-        resize=run.summary.instance.resize,
-        with_counts=config.with_counts,
-        block_bytes=options.block_bytes,
+        NewRowOptions(run.summary.instance.resize, config.with_counts, options.allow_outside, options.block_bytes),
     )
     scorer = _Scoring(run, mapping, config, options.device)
     positives = total = 0
-    with writing_table(out, options.if_exists, options.stream) as table:
+    with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         blocks = _with_posteriors(rows, scorer, run) if config.with_counts else _blocks(rows, scorer)
         for block in blocks:
             table.write(block)
@@ -83,6 +85,12 @@ def predict_rows(
         if total == 0:
             raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
     _warn_of_unknown(rows, scorer.unseen)
+    if table.quoted:
+        log.warning(
+            "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
+            "--raw-ids writes them as they are",
+            table.quoted,
+        )
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     if scorer.withheld is None:

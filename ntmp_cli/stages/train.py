@@ -75,6 +75,8 @@ class TrainOptions:
 
 
 DEFAULT_OPTIONS = TrainOptions()
+# Scores that differ by less are equal but for rounding.
+SAME_SCORE, TUPLES_LOOKED_AT = 1e-6, 500
 
 
 def train(
@@ -283,6 +285,7 @@ def _write(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: S
     if source.artifact is not tuples:
         staging.carry(source.artifact, ENCODER_WEIGHTS)
     write_scores(staging, _scores(trained, source))
+    _warn_of_constant(trained, source)
     for name in (TEST_LABELS, MAPPING):
         if tuples.has(name):
             staging.carry(tuples, name)
@@ -311,6 +314,14 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
     if trained.pool_scores is not None:
         arrays["pool"] = trained.pool_scores.astype(np.float32)
     return arrays
+
+
+def _warn_of_constant(trained: Trained, source: StoredTuples) -> None:
+    """Equal scores of all instances mean constant features, or nothing in them that the counts depend on."""
+    shard, tuples = source.tuple_shards()[0]
+    scores = trained.scorer.score(source.read_tuples(shard, 0, min(tuples, TUPLES_LOOKED_AT))[0])
+    if len(scores) > 1 and np.ptp(scores) <= SAME_SCORE * max(1.0, float(np.abs(scores).max())):
+        log.warning("all instances have the same score: their features are constant, or say nothing about the counts")
 
 
 def _write_history(staging: Staging, outcome: TrainingResult) -> None:

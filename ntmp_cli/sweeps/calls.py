@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntmp_cli.errors import InterruptedRunError, NtmpError
+from ntmp_cli.errors import InterruptedRunError, NtmpError, is_memory_error
 from ntmp_cli.plugins import load_plugins
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ def perform(call: Call) -> CallOutcome:
         except Exception as error:
             log.exception("%s failed", call.name)
             reason = str(error).strip().partition("\n")[0]
-            return CallOutcome(call.name, f"{type(error).__name__}: {reason}", 3 if isinstance(error, OSError) else 1)
+            line = "not enough memory" if is_memory_error(error) else f"{type(error).__name__}: {reason}"
+            return CallOutcome(call.name, line, 3 if isinstance(error, OSError) or is_memory_error(error) else 1)
         log.info("process %d ends %s", os.getpid(), call.name)
         return CallOutcome(call.name)
 

@@ -12,6 +12,8 @@ from ntmp_cli.sweeps.calls import Call, CallOutcome
 
 # How often a waiting engine yields None to its caller.
 PATIENCE_SECONDS = 0.2
+# How often a call whose process died is repeated, on every engine.
+RETRIES = 3
 
 
 @dataclass(frozen=True)

@@ -233,3 +233,36 @@ def test_of_several_processes_one_writes_and_all_go_on_from_it(tmp_path):
     writer.save({"epoch": 2})
     other.remove()
     assert other.load() == {"epoch": 2}
+
+
+def test_of_several_trainings_with_one_output_the_first_keeps_checkpoints(tmp_path, caplog):
+    first, second = store(tmp_path / "run"), store(tmp_path / "run")
+    first.save({"epoch": 1})
+    with caplog.at_level("WARNING", logger="ntmp_cli"):
+        second.save({"epoch": 7})
+        second.save({"epoch": 8})
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / '.run.checkpoint'}: another training keeps its checkpoints there; this one keeps none"
+    ]
+    second.remove()  # it has published; the other goes on
+    assert first.load() == {"epoch": 1}
+    first.save({"epoch": 2})
+    assert first.load() == {"epoch": 2}
+    first.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_that_ended_leaves_the_folder_to_the_next(tmp_path):
+    first = store(tmp_path / "run")
+    first.save({"epoch": 1})
+    first.close()
+    second = store(tmp_path / "run")
+    second.save({"epoch": 2})
+    assert second.load() == {"epoch": 2}
+
+
+def test_a_kept_output_leaves_the_checkpoint_of_a_running_training(tmp_path):
+    running, done = store(tmp_path / "run"), store(tmp_path / "run")
+    running.save({"epoch": 1})
+    done.remove()
+    assert running.load() == {"epoch": 1}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from small_artifacts import as_report
 
-from ntmp_cli.artifacts import IfExists, Plan, Staging, existing_output, open_artifact, publish, publishing
+from ntmp_cli.artifacts import IfExists, Plan, Staging, existing_output, locking, open_artifact, publish, publishing
 from ntmp_cli.artifacts.summaries import DesignSummary, ReportSummary
 from ntmp_cli.errors import ArtifactError, UsageError
 
@@ -480,9 +480,9 @@ def test_of_two_overwriting_stages_the_last_one_stays_complete(tmp_path, plan, p
 
 
 def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
-    with publish.folder_lock(tmp_path / "new") as first, publish.folder_lock(tmp_path / "new") as second:
+    with locking.folder_lock(tmp_path / "new") as first, locking.folder_lock(tmp_path / "new") as second:
         assert (first, second) == (True, False)
-    with publish.folder_lock(tmp_path / "new") as again:
+    with locking.folder_lock(tmp_path / "new") as again:
         assert again
 
 
@@ -490,11 +490,11 @@ def test_a_folder_has_one_user_at_a_time_and_is_free_afterwards(tmp_path):
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, wait):
     """Such a folder is not removed at the end, so that only closing its lock releases it."""
-    with suppress(Boom), publish.folder_lock(tmp_path, wait=wait) as first:
+    with suppress(Boom), locking.folder_lock(tmp_path, wait=wait) as first:
         assert first
         if fails:
             raise Boom
-    with publish.folder_lock(tmp_path) as second:
+    with locking.folder_lock(tmp_path) as second:
         assert second
     assert tmp_path.is_dir()
 
@@ -505,10 +505,30 @@ def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeyp
     def refuse(handle: int, operation: int) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(publish.fcntl, "flock", refuse)
+    monkeypatch.setattr(locking.fcntl, "flock", refuse)
     with publish.publishing(tmp_path / "out", Plan("report", {})) as staging:
         staging.add_bytes("a.txt", b"a")
         as_report(staging)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    with publish.folder_lock(tmp_path / "out") as mine:
+    with locking.folder_lock(tmp_path / "out") as mine:
         assert mine
+
+
+def test_skip_keeps_what_another_process_published_meanwhile(tmp_path, plan, put):
+    with publishing(tmp_path / "out", plan(), if_exists="skip") as staging:
+        staging.add_bytes("deep/rows.txt", b"one\n", rows=1)
+        as_report(staging)
+        faster = put(tmp_path / "out", b"one\n")
+    assert open_artifact(tmp_path / "out").sha256 == faster.sha256
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_skip_does_not_keep_what_another_process_made_of_other_settings(tmp_path, plan, put):
+    def publish_slowly() -> None:
+        with publishing(tmp_path / "out", plan(), if_exists="skip") as staging:
+            staging.add_bytes("deep/rows.txt", b"one\n", rows=1)
+            as_report(staging)
+            put(tmp_path / "out", b"two\n", metrics=["auroc"])
+
+    with pytest.raises(ArtifactError, match="appeared while this stage was running"):
+        publish_slowly()

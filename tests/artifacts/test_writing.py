@@ -6,7 +6,10 @@ import errno
 import gc
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -254,3 +257,35 @@ def test_parents_that_others_use_stay(tmp_path):
     with pytest.raises(FileNotFoundError):
         fail()
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
+
+
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from ntmp_cli.artifacts.writing import replacing
+with replacing(Path(sys.argv[1])) as partial:
+    partial.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
+    out = tmp_path / "out.csv"
+    assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(out)]).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".out.csv.partial-")
+    with replacing(out) as partial:
+        partial.write_bytes(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_what_a_living_writer_has_so_far_is_left_alone(tmp_path):
+    out = tmp_path / "out.csv"
+    with replacing(out) as slow:
+        slow.write_bytes(b"slow")
+        with replacing(out) as fast:
+            fast.write_bytes(b"fast")
+        assert slow.read_bytes() == b"slow"
+        assert out.read_bytes() == b"fast"
+    assert out.read_bytes() == b"slow"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]

@@ -19,6 +19,7 @@ from ntmp_cli.data.sources._shared import (
     require_two_classes,
 )
 from ntmp_cli.errors import DataError
+from ntmp_cli.unpacking import require_unpackable
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MOST_SHOWN = 20
@@ -106,11 +107,16 @@ def read_all(path: Path, files: Sequence[Path], resize: int | None) -> list[Imag
     """Pixels of all files; those that cannot be read are reported in one message."""
     images: list[Images] = []
     problems: list[str] = []
+    packed = unpacked = 0
     for file in files:
         try:
             images.append(read_image(file, resize))
         except DataError as error:
             problems.append(error.message)
+            continue
+        packed, unpacked = packed + file.stat().st_size, unpacked + images[-1].nbytes
+        if resize is None:  # otherwise they become as large as was asked for
+            require_unpackable(path, packed, unpacked)
     if problems:
         more = len(problems) - _MOST_SHOWN
         shown = problems[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ntmp_cli.data.formats import reading
+from ntmp_cli.data.formats import npy_header, reading, require_bytes, require_sound_members
 from ntmp_cli.data.sources.npz import instances
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.problems import Problems
@@ -70,14 +70,15 @@ class NpzFile(ArrayFile):
     def __init__(self, path: Path, block_bytes: int) -> None:
         super().__init__(path, block_bytes)
         with self._archive() as archive:
+            require_sound_members(path, archive, archive.namelist())
             for member in archive.namelist():
                 with archive.open(member) as stream:
-                    shape, _, dtype = _header(stream)
+                    shape, _, dtype = npy_header(stream)
                 self._add(member.removesuffix(".npy"), shape, dtype)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
         with self._archive() as archive, archive.open(f"{name}.npy") as stream:
-            shape, fortran, dtype = _header(stream)
+            shape, fortran, dtype = npy_header(stream)
             step = self._step(shape, dtype)
             if fortran and len(shape) > 1:  # columns lie side by side, so that there is no reading row by row
                 array = np.frombuffer(stream.read(), dtype).reshape(shape, order="F")
@@ -104,7 +105,9 @@ class NpyFiles(ArrayFile):
         self._files = {file.stem if path.is_dir() else X: file for file in files}
         for name, file in self._files.items():
             with reading(file, "npy file") as stream:
-                shape, _, dtype = _header(stream)
+                shape, _, dtype = npy_header(stream)
+                if not dtype.hasobject:
+                    require_bytes(shape, dtype, file.stat().st_size - stream.tell())
             self._add(name, shape, dtype)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
@@ -113,15 +116,6 @@ class NpyFiles(ArrayFile):
             array = np.load(file, mmap_mode="r", allow_pickle=False)
         step = self._step(array.shape, array.dtype)
         yield from (np.array(array[start : start + step]) for start in range(0, len(array), step))
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
-    raise ValueError(f"version {version} of the npy format")
 
 
 def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
@@ -151,6 +145,8 @@ class ArrayRows:
         shape, dtype = file.shapes[name]
         if dtype.kind not in "biuf":
             raise DataError(f"{self.where}: rows of type {dtype} are not numbers", hint="Store integers or floats.")
+        if 0 in shape:
+            raise DataError(f"{self.where}: has no rows: its shape is {shape}", hint="Store one row per item.")
         self._images: ImageFeatures | None = None
         if len(shape) != 2:
             # The shape of a block says what all images become.

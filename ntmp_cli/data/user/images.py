@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from ntmp_cli.errors import DataError
 
 UNLABELED = "unlabeled"
 COUNTS_FILE = "counts.csv"
-# Images that are decoded side by side before they are passed on.
+# Images, and bytes of them, that are decoded side by side before they are passed on.
 AT_ONCE = 64
+BYTES_AT_ONCE = 2**26
 
 
 @dataclass
@@ -35,6 +37,8 @@ class ImageFormat:
     first: str = ""
     gray: bool = True
     only_gray: bool = False
+    allow_outside: bool = False
+    """Whether a table may name images outside of its folder."""
 
     def features(self) -> ImageFeatures | None:
         if self.size is None:
@@ -84,11 +88,19 @@ class ImageRows:
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         with ThreadPoolExecutor() as pool:
-            for start in range(0, len(self.files), AT_ONCE):
-                files = self.files[start : start + AT_ONCE]
+            start = 0
+            while start < len(self.files):
+                files = self.files[start : start + self._at_once()]
                 images = list(pool.map(self._read, files))
                 cells = self._stack(images, start, problems)
                 yield Rows(cells, {role: column.slice(start, len(files)) for role, column in self._roles.items()})
+                start += len(files)
+
+    def _at_once(self) -> int:
+        """How many images fit into memory together; one where the first says how large they are."""
+        resize = self._image_format.resize
+        size = (resize, resize) if resize else self._image_format.size
+        return 1 if size is None else min(AT_ONCE, max(1, BYTES_AT_ONCE // (3 * size[0] * size[1])))
 
     def _read(self, file: Path | None) -> Images | str:
         if file is None:
@@ -189,14 +201,24 @@ def table_of_images(
     wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in roles.items()}
     problems = Problems()
     blocks = list(table.batches({**wanted, image_column: "text"}, problems))
-    problems.raise_if_any()
     paths = [path for block in blocks for path in block.column(image_column).to_pylist()]
+    if not image_format.allow_outside:
+        for row, path in enumerate(paths):
+            if path is not None and not _lies_inside(path):
+                problems.add(f"{table.where} row {row + 1}", f"{path} lies outside of the table's folder")
+                problems.advice = "Where such files are meant, pass --allow-outside."
+    problems.raise_if_any()
     columns: dict[Role, Any] = {
         role: pa.concat_arrays([block.column(name) for block in blocks]) for role, name in roles.items() if blocks
     }
     files = [None if path is None else folder / path for path in paths]
     places = [f"{table.where} row {row + 1}" + (f" ({path})" if path else "") for row, path in enumerate(paths)]
     return ImageRows(table.where, files, places, image_format, columns, roles)
+
+
+def _lies_inside(path: str) -> bool:
+    """Whether a path that starts at a folder stays in it. Links there are the user's own."""
+    return not Path(path).is_absolute() and not os.path.normpath(path).startswith("..")
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -34,6 +34,8 @@ class Inputs:
     unlabeled: Path | None = None
     test: Path | None = None
     counts: Path | None = None
+    allow_outside: bool = False
+    """Whether a table may name images outside of its folder."""
 
     def paths(self) -> dict[str, Path]:
         named = {"tuples": self.main, "unlabeled": self.unlabeled, "test": self.test, "counts": self.counts}
@@ -57,7 +59,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
             raise UsageError("an import reads its files more than once, so not from standard input")
         if not path.exists():
             raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
-    image_format = ImageFormat(options.resize)
+    image_format = ImageFormat(options.resize, allow_outside=inputs.allow_outside)
     main = inputs.main
     unlabeled_inside: RowSource | None = None
     counts_file = inputs.counts
@@ -158,24 +160,29 @@ def _other(
         return class_folders(path, image_format) if "label" in required else all_images(path, image_format)
 
 
+@dataclass(frozen=True)
+class NewRowOptions:
+    """How rows to be scored are read; images are brought to the size `resize` where the training's were."""
+
+    resize: int | None = None
+    with_counts: bool = False
+    allow_outside: bool = False
+    block_bytes: int = BLOCK_BYTES
+
+
 def open_new_rows(
-    path: Path,
-    mapping: FeatureMapping | None,
-    instance: InstanceFormat,
-    *,
-    resize: int | None = None,
-    with_counts: bool = False,
-    block_bytes: int = BLOCK_BYTES,
+    path: Path, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
 ) -> RowSource:
     """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
     roles = mapping.roles if mapping else Roles()
     features = mapping.features if mapping else None
+    with_counts = options.with_counts
     required: tuple[Role, ...] = ("tuple", "count") if with_counts else ()
     optional: tuple[Role, ...] = ("id",) if with_counts else ("id", "tuple", "count")
     if path != STDIN and not path.exists():
         raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
     if is_table(path):
-        table = open_table(path, block_bytes)
+        table = open_table(path, options.block_bytes)
         if isinstance(features, TableFeatures):
             known = {*(mapping.ignored if mapping else ()), *roles.model_dump().values()}
             columns = FeatureColumns(features.categorical, ignore=known, names=features.names)
@@ -184,14 +191,14 @@ def open_new_rows(
             for role in required:
                 require_column(table, getattr(roles, f"{role}_column"), "which --with-counts needs")
             present = _columns_of(table.types, roles, (*required, *optional))
-            image_format = _image_format(features, instance, resize, path)
+            image_format = _image_format(features, instance, options, path)
             return table_of_images(table, path.parent, roles.image_column, image_format, present)
         raise UsageError(
             f"{path}: this run was not trained on the columns of a table, but on arrays of shape {_shape(instance)}",
             hint="Pass an .npz or .npy file of such arrays, or a folder of images.",
         )
     if is_array_file(path):
-        file = open_arrays(path, block_bytes)
+        file = open_arrays(path, options.block_bytes)
         file.require(X, "the rows")
         if with_counts and OFFSETS in file.shapes:
             rows = ArrayRows(file, X, {}, offsets=True)
@@ -203,7 +210,7 @@ def open_new_rows(
         return rows
     if not path.is_dir():
         raise _unknown(path)
-    image_format = _image_format(features, instance, resize, path)
+    image_format = _image_format(features, instance, options, path)
     if not with_counts:
         return all_images(path, image_format, named=True)
     raise UsageError(
@@ -235,7 +242,7 @@ def _require_trained(
 
 
 def _image_format(
-    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, resize: int | None, path: Path
+    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, options: NewRowOptions, path: Path
 ) -> ImageFormat:
     """The size of images that a run takes."""
     if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
@@ -246,8 +253,9 @@ def _image_format(
             hint="Pass an .npz or .npy file of such arrays.",
         )
     channels, height, width = instance.shape
-    resized = features.resize if isinstance(features, ImageFeatures) else resize
-    return ImageFormat(resized, (height, width), "an image of the training", only_gray=channels == 1)
+    resized = features.resize if isinstance(features, ImageFeatures) else options.resize
+    known = (height, width), "an image of the training"
+    return ImageFormat(resized, *known, only_gray=channels == 1, allow_outside=options.allow_outside)
 
 
 def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:

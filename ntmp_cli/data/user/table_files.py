@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.streams import CountedInput, ReplayedInput
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.unpacking import require_regular, require_unpackable
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
@@ -180,12 +182,13 @@ class CsvTable(TableFile):
         try:
             conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
             schema = self._from_head(conversion).schema
+            names = schema.names  # decoded only here
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
-        twice = [name for name, times in Counter(schema.names).items() if times > 1]
+        twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise DataError(f"{self.where}: column '{twice[0]}' is there twice", hint="Give every column its own name.")
-        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self.types = dict(zip(names, schema.types, strict=True))
 
     def _from_head(self, conversion: Any) -> Any:
         """A reader of the first lines, without those that are ragged."""
@@ -284,10 +287,13 @@ class CsvTable(TableFile):
     @contextmanager
     def _stream(self) -> Iterator[IO[bytes]]:
         if self.path == STDIN:
-            yield _ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
+            yield ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
             return
         try:
+            packed = require_regular(self.path)
             stream = pa.input_stream(str(self.path), compression="detect")
+            if self.path.name.lower().endswith(".gz"):
+                stream = CountedInput(stream, self.path, packed)
         except FileNotFoundError:
             raise no_such_file(self.path) from None
         except OSError as error:
@@ -337,22 +343,6 @@ def _numbered(at: int, skipped: list[int]) -> int:
     return row
 
 
-class _ReplayedInput(io.RawIOBase):
-    """Standard input from its beginning: the bytes that were read for the header, then the rest."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if self._head:
-            piece, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
-            return piece
-        return self._rest.read(size)
-
-
 class ParquetTable(TableFile):
     """A Parquet file."""
 
@@ -360,6 +350,9 @@ class ParquetTable(TableFile):
         self.path, self.where, self._block = path, str(path), block_bytes
         with self._file() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+            # A value takes a byte or more, however many of them are equal.
+            values = file.metadata.num_rows * file.metadata.num_columns
+            require_unpackable(path, path.stat().st_size, values)
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
         texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
@@ -388,22 +381,29 @@ class ParquetTable(TableFile):
         with self._file() as file:
             try:
                 for batch in file.iter_batches(batch_size=rows, columns=list(names)):
+                    batch.validate(full=True)  # texts are UTF-8, lengths fit
                     yield batch.select(list(names))
-            except (pa.ArrowInvalid, OSError) as error:
+            except _PARQUET_ERRORS as error:
                 raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
 
     @contextmanager
     def _file(self) -> Iterator[Any]:
         try:
+            require_regular(self.path)
             file = pq.ParquetFile(self.path)
+            file.schema_arrow.names  # noqa: B018 - decoded only here
         except FileNotFoundError:
             raise no_such_file(self.path) from None
-        except (pa.ArrowInvalid, OSError) as error:
+        except _PARQUET_ERRORS as error:
             raise DataError(
                 f"{self.path}: not a readable Parquet file ({first_line(error)})", hint="Write it again."
             ) from None
         with file:
             yield file
+
+
+# What pyarrow raises on damaged files; a page may say that it needs more memory than there is.
+_PARQUET_ERRORS = (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError)
 
 
 def _conversion(types: Mapping[str, Any]) -> Any:
@@ -428,7 +428,7 @@ def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
 def as_text(column: Any) -> Any:
     """A column as text: whole numbers without a point, texts trimmed, those that stand for a missing value missing."""
     if pa.types.is_floating(column.type):
-        is_whole = pc.all(pc.equal(column, pc.round(column))).as_py()
+        is_whole = pc.all(pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**63))).as_py()
         column = pc.if_else(pc.is_nan(column), None, column)
         column = pc.cast(column, pa.int64()) if is_whole is not False else column
     text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))

@@ -17,6 +17,7 @@ from scipy.special import logit
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.learning.tables.sound_trees import trees_are_sound
+from ntmp_cli.unpacking import require_unpackable
 
 PREFIX = "sklearn:"
 ESTIMATOR_FILE = "estimator.skops"
@@ -138,6 +139,8 @@ def load_estimator(content: bytes) -> Any:
     """What `dump_estimator` wrote; refuses types that are not trusted, and runs no code of the file's author."""
     skops = _skops()
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            require_unpackable(ESTIMATOR_FILE, len(content), sum(member.file_size for member in archive.infolist()))
         unknown = sorted(set(skops.get_untrusted_types(data=content)) - set(TRUSTED_TYPES))
         estimator = None if unknown else skops.loads(content, trusted=list(TRUSTED_TYPES))
         sound = trees_are_sound(estimator)

@@ -82,7 +82,9 @@ class TableScorer:
         try:
             arrays = load(files[LINEAR_FILE])
             weight, bias, tree_weights = arrays["weight"], float(arrays["bias"][0]), arrays["tree_weights"]
-        except (SafetensorError, KeyError, IndexError, TypeError):
+            if not all(np.isfinite(values).all() for values in (weight, bias, tree_weights)):
+                raise ValueError
+        except (SafetensorError, KeyError, IndexError, TypeError, ValueError):
             raise ArtifactError(f"{LINEAR_FILE}: not a linear score that this ntmp has saved") from None
         ensembles = []
         for number, share in enumerate(tree_weights.tolist(), start=1):
@@ -93,5 +95,7 @@ class TableScorer:
                 trees = KINDS["." + name.rpartition(".")[2]](files[name])
             except (ArtifactError, KeyError):
                 raise ArtifactError(f"{name}: not trees that this ntmp reads") from None
+            if not all(tree.is_sound(weight.size) for tree in trees.nodes(trees.stages)):
+                raise ArtifactError(f"{name}: holds a tree whose nodes do not fit together")
             ensembles.append(WeightedTrees(share, trees, trees.stages))
         return cls(weight, bias, tuple(ensembles))

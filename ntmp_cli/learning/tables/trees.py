@@ -55,6 +55,19 @@ class NodeArrays(NamedTuple):
             np.concatenate([np.zeros(splits), value]),
         )
 
+    def is_sound(self, features: int) -> bool:
+        """Whether every split has later nodes as children and a feature that rows have, and every value is a number."""
+        if any(column.ndim != 1 or len(column) != len(self.feature) for column in self) or not len(self.feature):
+            return False
+        number, splits = np.arange(len(self.feature)), self.feature >= 0
+        children = np.stack([self.left[splits], self.right[splits]])
+        return bool(
+            ((children > number[splits]) & (children < len(number))).all()
+            and (self.feature < features).all()
+            and np.isfinite(self.value).all()
+            and not np.isnan(self.threshold).any()
+        )
+
     def scores(self, x: NDArray[np.floating[Any]]) -> Floats:
         rows, at = np.arange(len(x)), np.zeros(len(x), dtype=np.int32)
         while (inside := self.feature[at] >= 0).any():

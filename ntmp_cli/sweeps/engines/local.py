@@ -14,17 +14,16 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from ntmp_cli.sweeps.calls import Call, CallOutcome
-from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
+from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, RETRIES, Resources, engines
 from ntmp_cli.sweeps.worker import GRACE_SECONDS
 
-ATTEMPTS = 2
 # The same import path as here, however this program was started.
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ntmp_cli.sweeps.worker import main; main()"
 
 
 @engines.register("local")
 def local(calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
-    """Processes on this machine, one call each at a time; a call whose process dies is tried once more."""
+    """Processes on this machine, one call each at a time; a call whose process dies is repeated."""
     pool = _Pool(calls, resources)
     slots = [threading.Thread(target=pool.serve, daemon=True) for _ in range(min(resources.jobs_here, len(calls)))]
     for slot in slots:
@@ -69,7 +68,7 @@ class _Pool:
                 break
             ended = ""
             outcome = None
-            for _ in range(ATTEMPTS):
+            for _ in range(1 + RETRIES):
                 worker = worker or self._new_worker()
                 if worker is None:  # the sweep is being stopped
                     return
@@ -79,7 +78,7 @@ class _Pool:
                 ended, worker = worker.how_it_ended(), None
             if self._stopping:
                 break
-            lost = f"its process {ended}, {ATTEMPTS} times; is there enough memory for so many --jobs?"
+            lost = f"its process {ended}, {1 + RETRIES} times; is there enough memory for so many --jobs?"
             self._outcomes.put(outcome or CallOutcome(call.name, lost, 1))
         if worker is not None:
             worker.end()

@@ -15,9 +15,8 @@ from typing import Any
 
 from ntmp_cli.errors import InterruptedRunError, UsageError
 from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
-from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, Resources, engines
+from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, RETRIES, Resources, engines
 
-RETRIES = 3
 STOP_SECONDS = 10
 
 

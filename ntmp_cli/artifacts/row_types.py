@@ -1,0 +1,112 @@
+"""Tables of artefacts, checked when they are read: every row has the fields of its type, with values of their types.
+
+A row type is a TypedDict; fields beyond it are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, TypedDict, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+
+from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
+from ntmp_cli.artifacts.layout import HISTORY
+from ntmp_cli.artifacts.manifest import Artifact, RunArtifact
+from ntmp_cli.artifacts.summary_fields import TaskSummary, problems_of
+
+
+class HistoryRow(TypedDict):
+    """One epoch of a training, as every later stage reads it."""
+
+    epoch: int
+    loss: float | None
+    heldout_risk: float | None
+
+
+class RunMark(TypedDict):
+    """Which run a row of an evaluation is about."""
+
+    dataset: str
+    tuples: str
+    n: int | None
+    m: int | None
+    prior: float
+    method: str
+    is_oracle: bool
+    variant: str
+    seed: int
+    run: str
+
+
+class CurveRow(RunMark):
+    """The history of a run."""
+
+    epochs: list[int]
+    loss: list[float | None]
+    heldout_risk: list[float | None]
+    accuracy: list[tuple[int, float | None]]
+
+
+class ReliabilityRow(RunMark):
+    """One reliability diagram of a run."""
+
+    scaling: str
+    weighting: str
+    mass: list[float]
+    confidence: list[float | None]
+    frequency: list[float | None]
+
+
+class RunRow(RunMark):
+    """What a report says about a run."""
+
+    sha256: str
+    inputs: list[dict[str, str]]
+    package_version: str
+    config: dict[str, Any]
+    mean_rate: float
+    trained_prior: float
+    task: TaskSummary
+    tuples_seed: int | None
+    tuples_config: dict[str, Any]
+    model: str
+    encoder: str | None
+    parameters: int
+    epochs: int
+    selected_epoch: int
+
+
+def read_history(run: RunArtifact) -> list[dict[str, Any]]:
+    """The epochs of a training."""
+    return typed_lines(run, HISTORY, HistoryRow)
+
+
+def typed_lines(artifact: Artifact, name: str, row_type: type) -> list[dict[str, Any]]:
+    """A table of JSON lines whose rows are of a type."""
+    return _checked(artifact, name, read_json_lines(artifact, name), row_type)
+
+
+def typed_rows(artifact: Artifact, name: str, row_type: type) -> list[dict[str, Any]]:
+    """A table that is one JSON list, whose rows are of a type."""
+    return _checked(artifact, name, read_json_rows(artifact, name), row_type)
+
+
+def _checked(artifact: Artifact, name: str, rows: list[dict[str, Any]], row_type: type) -> list[dict[str, Any]]:
+    try:
+        _model_of(row_type).validate_json(json.dumps(rows))  # as JSON: lists become tuples, and nothing else
+    except ValidationError as error:
+        raise artifact.damaged(name, f"row {problems_of(error)[0]}") from None
+    return rows
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+@cache
+def _model_of(row_type: type) -> TypeAdapter[Any]:
+    fields: dict[str, Any] = {field: (hint, ...) for field, hint in get_type_hints(row_type).items()}
+    model = create_model(row_type.__name__, __base__=_Row, **fields)
+    return TypeAdapter(list[model])  # type: ignore[valid-type]

@@ -1,0 +1,18 @@
+"""The console that every result and message is printed to: no text of a user's file reaches the terminal as a code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from ntmp_cli.plain_text import printable
+
+
+class PlainConsole(Console):
+    """A console of rich. Colours are its own; control characters inside texts are replaced."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
