@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from ntmp_cli.counting.laws import Exact, Floats
+from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
+from ntmp_cli.counting.recorded import are_records
 
 NODES = 7
 _AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
@@ -53,7 +54,7 @@ class CountObjective:
         if self.spread == 0:
             return count_log_prob(z, self.observed)
         nodes = self._nodes(z)
-        if isinstance(self.observed.law, Exact):
+        if self.observed.exact:
             joint = count_log_prob(z, self.observed) + nodes.gains + nodes.log_weights
         else:
             joint = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed) + nodes.log_weights
@@ -86,7 +87,7 @@ class CountObjective:
         if self.spread == 0:
             return count_gradient(z, self.observed)
         nodes, owner = self._nodes(z), self.observed.owner
-        if isinstance(self.observed.law, Exact):
+        if self.observed.exact:
             log_prob, slope = count_gradient(z, self.observed)
             joint = log_prob + nodes.gains + nodes.log_weights
             # The posterior is that without intercept; only σ is averaged over the nodes.
@@ -100,14 +101,17 @@ class CountObjective:
         return total, gradient
 
     def _nodes(self, z: Floats) -> _Nodes:
-        """Nodes around the mode of every tuple's integrand, as if recorded counts were exact."""
+        """Nodes around the mode of every tuple's integrand; recorded whole numbers are taken as exact for that."""
         observed, precision = self.observed, self.spread**-2
         odds = np.exp(np.clip(z, -LARGEST_SCORE, LARGEST_SCORE))
         mode = np.zeros(len(observed))
         for _ in range(NEWTON_STEPS):
             p = _share(odds * np.exp(mode)[observed.owner])
-            bend = np.add.reduceat(p * (1 - p), observed.starts) + precision
-            newton = (observed.counts - np.add.reduceat(p, observed.starts) - mode * precision) / bend
+            mean = np.add.reduceat(p, observed.starts)
+            bend = np.add.reduceat(p * (1 - p), observed.starts)
+            count, rest = self._count_given(mean, bend)
+            bend = bend - rest + precision
+            newton = (count - mean - mode * precision) / bend
             mode = mode + np.clip(newton, -LONGEST_STEP, LONGEST_STEP)
             if np.abs(newton).max() < CLOSE:
                 break
@@ -116,7 +120,25 @@ class CountObjective:
         log_weights = (_LOG_WEIGHTS + _AT**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
         moved = odds * np.exp(at)[:, observed.owner]
         logs = np.add.reduceat(np.log1p(moved) - np.log1p(odds), observed.starts, axis=1)
-        return _Nodes(at, log_weights, _share(moved), at * observed.counts - logs)
+        return _Nodes(at, log_weights, _share(moved), at * count - logs)
+
+    def _count_given(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats | float]:
+        """Mean and variance of the count given the observation, if it were normal without it.
+
+        The nodes need no more: P(observation | b) bends as the variance falls by observing.
+        """
+        observed = self.observed
+        if not are_records(observed.counts):
+            return observed.counts, 0.0
+        first, second = np.empty(len(observed)), np.empty(len(observed))
+        for table in observed.count_tables:
+            m, v = mean[table.which], np.maximum(variance[table.which], 0.05)
+            logs = table.log_likelihood - (table.k - m) ** 2 / (2 * v)
+            weights = np.exp(logs - logs.max(axis=0))
+            weights = weights / weights.sum(axis=0)
+            first[table.which] = (weights * table.k).sum(axis=0)
+            second[table.which] = (weights * (table.k - first[table.which]) ** 2).sum(axis=0)
+        return first, np.minimum(second, variance)
 
 
 class _Nodes(NamedTuple):

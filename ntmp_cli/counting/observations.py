@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntmp_cli.counting.laws import Exact, Floats, Ints, NoiseLaw
+from ntmp_cli.counting.constant_rate import ConstantRate, CountTable, likeliest_rate
+from ntmp_cli.counting.large import LARGE
+from ntmp_cli.counting.laws import Exact, Floats, Ints, NoiseLaw, law_text
+from ntmp_cli.counting.recorded import Counts, all_exact, are_records, as_text, laws_of, simplest, with_law
 from ntmp_cli.errors import DataError
 
 # Tables of a group of tuples stay below this size, unless a single tuple needs more.
@@ -51,15 +54,26 @@ class CountGroup:
 
 
 class CountObservations:
-    """Recorded counts of tuples whose members stand in a row, under a law of noise.
+    """What was recorded of the counts of tuples whose members stand in a row.
 
-    Callers pass it on to `counting.poisson_binomial`, which calls `support` and `likelihood` only: whatever else may
-    be known of a count is another way to fill these two.
+    Counts are whole numbers or records of ranges and laws (`counting.recorded`). A law that is passed here, and is not
+    the exact one, replaces the recorded ones. Callers pass observations on to `counting.poisson_binomial`, which calls
+    `support` and `likelihood` only.
     """
 
     def __init__(self, sizes: ArrayLike, counts: ArrayLike, law: NoiseLaw | None = None) -> None:
-        self.sizes, self.counts = _possible(np.asarray(sizes), np.asarray(counts))
-        self.law = law or Exact()
+        recorded, self.law = np.asarray(counts), law or Exact()
+        if are_records(recorded):
+            recorded = simplest(recorded if isinstance(self.law, Exact) else with_law(recorded, self.law))
+        self.sizes: Ints
+        self.counts: Counts
+        self._laws: list[tuple[NoiseLaw, Ints]] | None = None
+        if are_records(recorded):
+            self.sizes, self.counts = np.asarray(sizes).astype(np.int64), recorded
+            self._laws = laws_of(recorded)
+            _require_recordable(self.sizes, recorded, self._laws)
+        else:
+            self.sizes, self.counts = _possible(np.asarray(sizes), recorded)
         self.instances = int(self.sizes.sum())
         self._low, self._high = self.support()
 
@@ -77,14 +91,101 @@ class CountObservations:
         """(instances,) the tuple of every member."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
+    @cached_property
+    def exact(self) -> bool:
+        """Whether every true count is known."""
+        return isinstance(self.law, Exact) and all_exact(self.counts)
+
+    def subset(self, which: Ints) -> CountObservations:
+        return CountObservations(self.sizes[which], self.counts[which], self.law)
+
     def support(self) -> tuple[Ints, Ints]:
         """The smallest and the largest k with L(k) > 0, of every tuple."""
-        return self.law.support(self.counts, self.sizes)
+        if self._laws is None:
+            return self.law.support(self.counts, self.sizes)
+        low, high = np.empty_like(self.sizes), np.empty_like(self.sizes)
+        for law, which in self._laws:
+            n = self.sizes[which]
+            low[which] = law.support(self.counts["low"][which], n)[0]
+            high[which] = law.support(self.counts["high"][which], n)[1]
+        return low, high
 
     def likelihood(self, k: Ints, which: Ints) -> Floats:
         """L(k) of the tuples `which`, for k of shape (…, len(which)); 0 where k is not 0 … n."""
         n = self.sizes[which]
-        return np.where((k >= 0) & (k <= n), self.law.likelihood(self.counts[which], k, n), 0.0)
+        inside = (k >= 0) & (k <= n)
+        if self._laws is None:
+            return np.where(inside, self.law.likelihood(self.counts[which], k, n), 0.0)
+        rows, values = self.counts[which], np.zeros(np.broadcast_shapes(k.shape, n.shape))
+        k = np.broadcast_to(k, values.shape)
+        for law, _ in self._laws:
+            is_of_law = rows["law"] == law_text(law).encode()
+            for columns in (is_of_law & (rows["low"] == rows["high"]), is_of_law & (rows["low"] < rows["high"])):
+                if not columns.any():
+                    continue
+                low, high, at, among = rows["low"][columns], rows["high"][columns], k[..., columns], n[columns]
+                one = (low == high).all()
+                values[..., columns] = law.likelihood(low, at, among) if one else law.between(low, high, at, among)
+        return np.where(inside, values, 0.0)
+
+    @cached_property
+    def constant(self) -> ConstantRate:
+        """The likeliest rate that all members could have, and expected counts under it."""
+        return likeliest_rate(self.count_tables)
+
+    @cached_property
+    def count_tables(self) -> tuple[CountTable, ...]:
+        """log L(k) of all tuples."""
+        return tuple(self._count_tables())
+
+    def _count_tables(self) -> Iterator[CountTable]:
+        with np.errstate(divide="ignore"):
+            for group in self.groups:
+                n = self.sizes[group.which]
+                k = np.arange(len(group.target))[:, None]
+                yield CountTable(group.which, n, np.where(self.mirrored[group.which], n - k, k), np.log(group.target))
+            for t in self.large.tolist():
+                which = np.array([t])
+                k = np.arange(self._low[t], self._high[t] + 1)[:, None]
+                yield CountTable(which, self.sizes[which], k, np.log(self.likelihood(k, which)))
+
+    @cached_property
+    def likely(self) -> Floats:
+        """(T,) recorded counts as numbers; of ranges and other laws what is expected at the rate of all tuples."""
+        return self.constant.expected if are_records(self.counts) else self.counts.astype(np.float64)
+
+    @property
+    def rate(self) -> float:
+        """Share of positives among all members: Σm/Σn, or the likeliest where counts are not exact."""
+        return float(self.likely.sum() / self.sizes.sum())
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether the observations would be the same with the classes exchanged: L(k) = L(n − k)."""
+        if not are_records(self.counts):
+            return bool((self.sizes == 2 * self.counts).all())
+        if not (self._low + self._high == self.sizes).all():
+            return False
+        return all(
+            np.allclose(self.likelihood(k, which), self.likelihood(k[::-1], which), rtol=1e-12, atol=0)
+            for which, k in ((np.array([t]), np.arange(n + 1)[:, None]) for t, n in enumerate(self.sizes.tolist()))
+        )
+
+    @cached_property
+    def one_rate(self) -> bool:
+        """Whether all tuples may have one rate: then the gradient at a constant is zero, or noise.
+
+        Of counts that may be wrong, the true ones may agree where the recorded ones do not. Where noise allows every
+        count, one rate must be less probable than rates that differ by chance.
+        """
+        if not (self._low / self.sizes).max() <= (self._high / self.sizes).min() + 1e-12:
+            return False
+        if not are_records(self.counts):
+            return True
+        which = np.arange(len(self))
+        at = np.rint(self.rate * self.sizes).astype(np.int64)
+        with np.errstate(divide="ignore"):
+            return float(np.log(self.likelihood(at, which)).sum()) >= self.constant.log_prob
 
     def sum_by_tuple(self, values: Floats) -> Floats:
         """(T,) sums over the members of every tuple."""
@@ -106,13 +207,19 @@ class CountObservations:
         return len(self) > 0 and bool((self.sizes == self.sizes[0]).all())
 
     @cached_property
+    def large(self) -> Ints:
+        """Positions of the tuples that are too large for a table; see `counting.large`."""
+        return np.flatnonzero(self.sizes > LARGE)
+
+    @cached_property
     def groups(self) -> tuple[CountGroup, ...]:
-        """All tuples, in as few groups as memory and padding allow."""
+        """All other tuples, in as few groups as memory and padding allow."""
         return tuple(self._groups())
 
     def _groups(self) -> Iterator[CountGroup]:
         widths = np.where(self.mirrored, self.sizes - self._low, self._high) + 1
         order = np.argsort(-self.sizes, kind="stable")
+        order = order[len(self.large) :]
         while len(order):
             n = int(self.sizes[order[0]])
             padded = n * np.arange(1, len(order) + 1)
@@ -136,6 +243,20 @@ class CountObservations:
         lowest = np.maximum(behind[present - 1] + i[:, 0], 0)
         target = self.likelihood(np.where(self.mirrored[which], sizes - k, k), which)
         return CountGroup(which, members, tuple(present.tolist()), tuple(lowest.tolist()), target)
+
+
+def _require_recordable(sizes: Ints, counts: Counts, laws: list[tuple[NoiseLaw, Ints]]) -> None:
+    """Refuse records that cannot be."""
+    for law, which in laws:
+        low, high, n = counts["low"][which], counts["high"][which], sizes[which]
+        possible = (n >= 1) & (low <= high) & law.possible(low, n) & law.possible(high, n)
+        if not possible.all():
+            t, others = int(which[np.argmin(possible)]), int((~possible).sum()) - 1
+            more = f", and {others} more tuples cannot be either" if others else ""
+            raise DataError(
+                f"tuple {t + 1} cannot have {sizes[t]} members and a count of {as_text(counts[t])}{more}",
+                hint=f"A tuple has at least one member; under this law its count is {law.records}.",
+            )
 
 
 def _possible(sizes: NDArray[Any], counts: NDArray[Any]) -> tuple[Ints, Ints]:

@@ -11,17 +11,20 @@ an observation L (see `observations`), p_i = σ(z_i) and q_i = σ(−z_i), two t
 
 All terms are probabilities, so sums lose no digits and products that underflow are negligible, as long as B_0[0] itself
 is not tiny. Tuples where it is are computed again in logarithms. A tuple is counted by its rarer class, so that exact
-counts cost O(n·min(m, n−m)). Everything is in double precision.
+counts cost O(n·min(m, n−m)). Everything is in double precision. Tuples of more than a few hundred members are computed
+by `large`, in time and memory linear in their members.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from ntmp_cli.counting.large import large_tuple
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.observations import CountGroup, CountObservations
 
@@ -42,6 +45,9 @@ def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) ->
         for first in range(0, len(rows), step):
             block = slice(first, first + step)
             log_prob[block, group.which] = _group_log_prob(rows[block], group)
+    for t, members, likelihood in large_tuples(observed):
+        for row, values in enumerate(np.asarray(z, dtype=np.float64).reshape(-1, observed.instances)):
+            log_prob[row, t] = large_tuple(values[members], likelihood, with_posterior=False)[0]
     return log_prob.reshape(*scores.shape[:-1], len(observed))
 
 
@@ -111,7 +117,16 @@ def _sweep(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[F
     posterior = posterior[:-1]
     if observed.signs is not None:
         np.subtract(1, posterior, out=posterior, where=observed.signs < 0)
+    for t, members, likelihood in large_tuples(observed):
+        log_prob[t], posterior[members] = large_tuple(np.asarray(z[members], dtype=np.float64), likelihood)
     return log_prob, posterior
+
+
+def large_tuples(observed: CountObservations) -> Iterator[tuple[int, slice, Floats]]:
+    """Position, members and L(k), k = 0 … n, of every tuple that is too large for a table."""
+    for t in observed.large.tolist():
+        n, start = int(observed.sizes[t]), int(observed.starts[t])
+        yield t, slice(start, start + n), observed.likelihood(np.arange(n + 1)[:, None], np.array([t]))[:, 0]
 
 
 def _tables(p: Floats, q: Floats, group: CountGroup) -> tuple[Floats, Floats]:

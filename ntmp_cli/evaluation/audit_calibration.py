@@ -187,7 +187,7 @@ class _DesignLaw(NoiseLaw):
     noise: float
     by_length: dict[int, Floats]
 
-    def likelihood(self, recorded: Ints, k: Ints, n: Ints | int) -> Floats:
+    def likelihood(self, recorded: Floats | Ints, k: Ints, n: Ints | int) -> Floats:
         lengths = np.array(sorted(self.by_length))
         table = np.zeros((len(lengths), int(lengths[-1]) + 1))
         for row, length in zip(table, lengths.tolist(), strict=True):
@@ -198,7 +198,7 @@ class _DesignLaw(NoiseLaw):
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
         return OffByOne(self.noise).sample(counts, sizes, rng)
 
-    def support(self, recorded: Ints, n: Ints) -> tuple[Ints, Ints]:
+    def support(self, recorded: Floats | Ints, n: Ints) -> tuple[Ints, Ints]:
         return OffByOne(self.noise).support(recorded, n)
 
 
@@ -266,4 +266,4 @@ def _joined(folds: Sequence[CountedScores], calibrations: Sequence[Calibration])
 
 
 def _rate(sizes: Ints, counts: Ints) -> float:
-    return usable_rate(float(counts.sum() / sizes.sum()), int(sizes.sum()))
+    return usable_rate(CountObservations(sizes, counts).rate, int(sizes.sum()))

@@ -8,7 +8,8 @@ P(observation | z) by one forward–backward sweep over products of odds e^z, wi
 
 so that no graph of n·m nodes is kept. All terms are positive, so sums lose no digits; where products could underflow
 (scores far from 0 in long tuples) the table is kept in logarithms. Everything is computed in double precision, whatever
-the scores are. Tuples of several lengths share tables: a missing member has odds 0, which changes nothing.
+the scores are. Tuples of several lengths share tables: a missing member has odds 0, which changes nothing. Tuples of
+more than a few hundred members are computed by `counting.large`, on the CPU whatever the device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
+from ntmp_cli.counting.large import large_tuple
 from ntmp_cli.counting.observations import CountGroup, CountObservations
+from ntmp_cli.counting.poisson_binomial import large_tuples
 
 # Products of at most this many nats stay well above the smallest double (e^-708).
 _SAFE_NATS = 600.0
@@ -52,6 +55,7 @@ class CountKernel:
         self.tuples, self.instances = len(observed), observed.instances
         self.owner = torch.from_numpy(observed.owner)
         self.signs = None if observed.signs is None else torch.from_numpy(observed.signs)
+        self.large = [(t, members, likelihood) for t, members, likelihood in large_tuples(observed)]
         dense = observed.one_length and len(observed.groups) == 1
         self.groups = [_tensors(group, dense=dense) for group in observed.groups]
         self._copies: dict[torch.device, CountKernel] = {}
@@ -87,6 +91,10 @@ class CountKernel:
         log_prob, posterior = self._dense(z) if self._is_dense else self._padded(z)
         if self.signs is not None:
             posterior = torch.where(self.signs < 0, 1 - posterior, posterior)
+        for t, members, likelihood in self.large:
+            value, member_posterior = large_tuple(scores[members].detach().cpu().double().numpy(), likelihood)
+            log_prob[t] = value
+            posterior[members] = torch.from_numpy(member_posterior).to(posterior)
         return log_prob, posterior
 
     @property

@@ -9,15 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, noise_laws
+from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, noise_laws, parse_law
 from ntmp_cli.errors import UsageError
 
-LAWS = [Exact(), OffByOne(0.0), OffByOne(0.3), OffByOne(1.0)]
+LAWS = [
+    *(Exact(), OffByOne(0.0), OffByOne(0.3), OffByOne(1.0)),
+    *map(parse_law, ("detect:0.9,0.95", "suppress:3", "round:1")),
+]
 SIZES = st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1, max_size=50)
 
 
 def test_laws_are_registered_by_name() -> None:
-    assert noise_laws.names() == ["exact", "off-by-one"]
+    assert {"exact", "off-by-one", "gaussian", "detect"} <= set(noise_laws.names())
     assert noise_laws.get("off-by-one") is OffByOne
     with pytest.raises(UsageError, match="unknown count-law 'of-by-one'; did you mean 'off-by-one'"):
         noise_laws.get("of-by-one")

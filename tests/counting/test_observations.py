@@ -105,7 +105,7 @@ def test_many_lengths_share_one_group_and_a_table_is_no_wider_than_half_its_tupl
 
 
 def test_one_long_tuple_does_not_pad_many_short_ones() -> None:
-    sizes = np.array([3] * 2000 + [5000])
+    sizes = np.array([3] * 9000 + [290])
     observed = CountObservations(sizes, np.ones_like(sizes))
-    assert sum(group.members.size for group in observed.groups) < 20_000
+    assert sum(group.members.size for group in observed.groups) < 50_000
     assert len(observed.groups) == 2

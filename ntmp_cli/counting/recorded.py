@@ -1,0 +1,104 @@
+"""Recorded counts as arrays: whole numbers where every count is exact, else records of a range and a law of noise.
+
+Both kinds of array are sliced, indexed and compared alike, so that whoever only carries counts along needs to know
+nothing of them. Whoever calculates with counts takes `CountObservations`, or refuses what is not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ntmp_cli.counting.laws import Floats, Ints, NoiseLaw, law_text, parse_law
+
+RECORD = np.dtype([("low", "<f8"), ("high", "<f8"), ("law", "S64")])
+"""What was recorded of a tuple lies between low and high, which are equal where it is one number."""
+EXACT = b"exact"
+Counts = NDArray[Any]
+"""(T,) whole numbers, or records."""
+
+
+def records(low: ArrayLike, high: ArrayLike, law: ArrayLike | str = "exact") -> Counts:
+    """Records, or whole numbers where all counts are exact."""
+    ends = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    rows = np.empty(ends[0].shape, RECORD)
+    rows["low"], rows["high"], rows["law"] = *ends, law
+    return simplest(rows)
+
+
+def are_records(counts: NDArray[Any]) -> bool:
+    return counts.dtype == RECORD
+
+
+def simplest(counts: Counts) -> Counts:
+    """Whole numbers where records say nothing else."""
+    if not are_records(counts) or not all_exact(counts) or (counts["low"] != np.floor(counts["low"])).any():
+        return counts
+    return np.asarray(counts["low"], dtype=np.int64)
+
+
+def all_exact(counts: Counts) -> bool:
+    """Whether every count is known."""
+    return bool(exact_rows(counts).all())
+
+
+def exact_rows(counts: Counts) -> NDArray[np.bool_]:
+    """(T,) which counts are known."""
+    if not are_records(counts):
+        return np.ones(len(counts), dtype=np.bool_)
+    known: NDArray[np.bool_] = (counts["law"] == EXACT) & (counts["low"] == counts["high"])
+    return known
+
+
+def as_records(counts: Counts) -> Counts:
+    """The same as records, also where all are exact."""
+    if are_records(counts):
+        return counts
+    rows = np.empty(len(counts), RECORD)
+    rows["low"], rows["high"], rows["law"] = counts, counts, EXACT
+    return rows
+
+
+def join(parts: Sequence[Counts]) -> Counts:
+    """Counts of several arrays in a row."""
+    if any(map(are_records, parts)):
+        return np.concatenate([as_records(part) for part in parts])
+    return np.concatenate(parts)
+
+
+def with_law(counts: Counts, law: NoiseLaw) -> Counts:
+    """The same records under another law of noise."""
+    rows = as_records(counts).copy()
+    rows["law"] = law_text(law)
+    return simplest(rows)
+
+
+def laws_of(counts: Counts) -> list[tuple[NoiseLaw, Ints]]:
+    """Every law of noise with the positions of its tuples."""
+    texts, codes = np.unique(as_records(counts)["law"], return_inverse=True)
+    return [(parse_law(text.decode()), np.flatnonzero(codes == code)) for code, text in enumerate(texts)]
+
+
+def known_counts(sizes: Ints, counts: Counts) -> Floats:
+    """(T,) numbers whose mean is the true count, NaN where the observation has none: ranges, rounded counts."""
+    if not are_records(counts):
+        return np.asarray(counts, dtype=np.float64)
+    known = np.full(len(counts), np.nan)
+    for law, which in laws_of(counts):
+        points = which[counts["low"][which] == counts["high"][which]]
+        unbiased = law.unbiased(counts["low"][points], sizes[points])
+        if unbiased is not None:
+            known[points] = unbiased
+    return known
+
+
+def as_text(count: Any) -> str:
+    """A recorded count in words: 2, 1-3, 12.4 (gaussian:17)."""
+    if not isinstance(count, np.void):
+        return str(int(count))
+    low, high, law = float(count["low"]), float(count["high"]), count["law"].decode()
+    ends = f"{low:g}" if low == high else f"{low:g}-{high:g}"
+    return ends if law == "exact" else f"{ends} ({law})"

@@ -1,0 +1,90 @@
+"""Tuples by what is known of their counts: strata with a size, a rate, and whether that rate is known.
+
+Exact counts form a stratum per (n, m). Under noise of mean zero the rate of all tuples of one size is known, as the
+mean of what was recorded; single counts are not. A range, a rounded or a suppressed count has an expected rate only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.counting.laws import Exact, Floats, Ints, OffByOne, parse_law
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recorded import Counts, are_records, as_records, as_text, known_counts
+
+
+class CountStratum(NamedTuple):
+    """Tuples of n members of which the same is known."""
+
+    n: int
+    m: int | float
+    """The count; the mean of unbiased records; or what a range makes expect."""
+    tuples: int
+    counts: str
+    """What was recorded: `2`, `1-3`, or a law such as `gaussian:17`."""
+    known: bool
+    """Whether m/n is the rate of the stratum, but for chance."""
+
+
+class CountKnowledge(NamedTuple):
+    """What strata of tuples whose counts are not all exact know of them."""
+
+    counts: tuple[str, ...]
+    known: tuple[bool, ...]
+    symmetric: bool
+    """Whether all would be the same with the classes exchanged."""
+    one_rate: bool
+    """Whether all tuples may have one rate."""
+
+
+def strata_of(sizes: Ints, counts: Counts) -> list[CountStratum]:
+    """All strata, by size and count."""
+    if not are_records(counts):
+        pairs, numbers = np.unique(np.stack([sizes, counts]), axis=1, return_counts=True)
+        return [CountStratum(int(n), int(m), int(k), str(m), True) for n, m, k in zip(*pairs, numbers, strict=True)]
+    texts, unbiased = stratum_texts(counts), known_counts(sizes, counts)
+    likely = CountObservations(sizes, counts).likely
+    keys, codes = np.unique(np.rec.fromarrays([sizes, texts]), return_inverse=True)
+    strata = []
+    for code, (n, text) in enumerate(keys.tolist()):
+        which = np.flatnonzero(codes.reshape(-1) == code)
+        known = bool(np.isfinite(unbiased[which]).all())
+        mean = float(np.clip((unbiased if known else likely)[which].mean(), 0, n))
+        is_count = text.decode().isdigit()
+        strata.append(CountStratum(int(n), int(mean) if is_count else mean, len(which), text.decode(), known))
+    return sorted(strata, key=lambda row: (row.n, row.m, row.counts))
+
+
+def knowledge_of(strata: list[CountStratum], sizes: Ints, counts: Counts) -> CountKnowledge | None:
+    """What the strata know of counts that are not all exact; None where all are."""
+    if not are_records(counts):
+        return None
+    observed = CountObservations(sizes, counts)
+    return CountKnowledge(
+        tuple(row.counts for row in strata), tuple(row.known for row in strata), observed.symmetric, observed.one_rate
+    )
+
+
+def stratum_texts(counts: Counts) -> NDArray[np.bytes_]:
+    """(T,) what tuples of one stratum share: the count or range, or the law where it adds noise of mean zero."""
+    rows = as_records(counts)
+    distinct, codes = np.unique(rows, return_inverse=True)
+    texts = [_text(row).encode() for row in distinct]
+    return np.array(texts, dtype="S96")[codes.reshape(-1)]
+
+
+def _text(row: np.void) -> str:
+    law = parse_law(row["law"].decode())
+    is_noise = not isinstance(law, Exact | OffByOne) and law.unbiased(np.zeros(1), np.ones(1, np.int64)) is not None
+    return str(row["law"].decode()) if is_noise and row["low"] == row["high"] else as_text(row)
+
+
+def stratum_counts(sizes: Ints, counts: Counts, strata: dict[tuple[int, str], float]) -> Floats:
+    """(T,) the count m of every tuple's stratum, NaN where the stratum has none: what the risk needs of a tuple."""
+    if not are_records(counts):
+        return np.asarray(counts, dtype=np.float64)
+    keys = zip(sizes.tolist(), stratum_texts(counts).tolist(), strict=True)
+    return np.array([strata.get((n, text.decode()), np.nan) for n, text in keys])
