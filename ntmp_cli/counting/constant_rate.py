@@ -37,7 +37,7 @@ class ConstantRate(NamedTuple):
 
 
 def likeliest_rate(tables: Sequence[CountTable]) -> ConstantRate:
-    """The rate of greatest likelihood."""
+    """The rate of greatest likelihood (Eq. 109)."""
     logs = [table.log_likelihood + _log_choices(table) for table in tables]
     members = float(sum(table.sizes.sum() for table in tables))
     expected = np.empty(sum(len(table.which) for table in tables))

@@ -1,4 +1,4 @@
-"""The law of the count of a large tuple, in time and memory linear in its members.
+"""The law of the count of a large tuple, in time and memory linear in its members (Eq. 108).
 
 The labels are moved by a common e^s in their odds until the count has its mean where it is most probable given the
 observation (an exponential tilt, exact): with p_i = σ(z_i + s), C(s) = Σ log(1 + e^(z_i+s)) − log(1 + e^(z_i)),

@@ -1,7 +1,8 @@
 """Laws of noise: how a recorded count arises from the true one.
 
-A law gives P(recorded | k) for k positives among n members (L of Eq. 22), a sampler of recorded counts, and what may
-be recorded at all. No other module knows a law: a new one is one registered class, whose fields are its parameters.
+A law gives P(recorded | k) for k positives among n members (L of Eqs. 22 and 107), a sampler of recorded counts, and
+what may be recorded at all. No other module knows a law: a new one is one registered class, whose fields are its
+parameters.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ class Exact(NoiseLaw):
 @noise_laws.register("off-by-one")
 @dataclass(frozen=True)
 class OffByOne(NoiseLaw):
-    """P: with this probability the count is one more or one less; from 0 and n, the one neighbour (Eq. 26)."""
+    """P: with this probability the count is one more or one less; from 0 and n, the one neighbour.
+
+    Eq. 26.
+    """
 
     rate: float
 

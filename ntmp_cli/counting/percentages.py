@@ -11,7 +11,7 @@ SLACK = 1e-9
 
 
 def percent_range(percent: Floats, sizes: Ints, decimals: int) -> tuple[Ints, Ints]:
-    """The smallest and the largest k with 100·k/n within half of the last decimal; low > high where there is none."""
+    """The smallest and the largest k with 100·k/n within half of the last decimal (Eq. 106); low > high: none."""
     half = 0.5 * 10.0**-decimals + SLACK
     low = np.ceil(sizes * (percent - half) / 100)
     high = np.floor(sizes * (percent + half) / 100)

@@ -1,4 +1,4 @@
-"""Tuples by what is known of their counts: strata with a size, a rate, and whether that rate is known.
+"""Tuples by what is known of their counts: strata with a size, a rate, and whether that rate is known (Eq. 110).
 
 Exact counts form a stratum per (n, m). Under noise of mean zero the rate of all tuples of one size is known, as the
 mean of what was recorded; single counts are not. A range, a rounded or a suppressed count has an expected rate only.
