@@ -198,6 +198,7 @@ REGISTRIES: dict[str, Registry[Any, Any]] = {
         {
             "clip": "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
             "torchvision:NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
+            "run:DIR": "The last hidden layer of a network that `ntmp train` trained, e.g. run:work/run.",
         },
     ),
     "metrics": Registry("metric", "ntmp_cli.evaluation.metrics", MetricFacts),

@@ -1,12 +1,14 @@
-"""Files that settings name: a manifest knows them by their content, so that it holds no path of a machine."""
+"""Files and runs that settings name: a manifest knows them by their content, so that it holds no path of a machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ntmp_cli.artifacts.manifest import sha256_file
+from ntmp_cli.artifacts.manifest import RunArtifact, open_artifact, sha256_file
 from ntmp_cli.settings import Settings
 
+# An encoder that is the network of a run: run:DIR.
+RUN = "run:"
 # Settings that may name a file.
 WEIGHTS_FILES = ("encoder_weights", "clip_model", "clip_weights")
 
@@ -19,6 +21,22 @@ def file_identity(name: str | None) -> str | None:
 
 
 def weights_files(config: Settings) -> tuple[Path, ...]:
-    """The files that a frozen encoder is read from."""
+    """The files, or the run, that a frozen encoder is read from."""
     named = [getattr(config, name) for name in WEIGHTS_FILES]
-    return tuple(Path(name) for name in named if name is not None and Path(name).is_file())
+    files = tuple(Path(name) for name in named if name is not None and Path(name).is_file())
+    run = encoder_run(config)
+    return files if run is None else (*files, run.path)
+
+
+def encoder_run(config: Settings) -> RunArtifact | None:
+    """The run whose network is the frozen encoder; None where the encoder is another."""
+    encoder: str | None = getattr(config, "encoder", None)
+    if encoder is None or not encoder.startswith(RUN):
+        return None
+    return open_artifact(Path(encoder.removeprefix(RUN)), "run")
+
+
+def encoder_identity(config: Settings) -> dict[str, str]:
+    """The setting `encoder` with the hash of its run in place of a path; empty where it names none."""
+    run = encoder_run(config)
+    return {} if run is None else {"encoder": f"{RUN}sha256:{run.sha256}"}

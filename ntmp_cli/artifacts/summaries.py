@@ -276,7 +276,8 @@ class EvaluationSummary(Summary):
                 raise ValueError(f"{name}: a name is listed twice")
         if max(len(self.methods), len(self.datasets)) > self.runs:
             raise ValueError(f"runs: {self.runs}, fewer than methods or data sets")
-        if self.reference is not None and self.reference not in self.methods:
+        # A variant is named by its method and, after a blank, the settings that set it apart.
+        if self.reference is not None and not any(f"{self.reference} ".startswith(f"{m} ") for m in self.methods):
             raise ValueError(f"reference: {self.reference} is not among the methods")
         return self
 

@@ -35,6 +35,7 @@ def command(
     evaluation = evaluate(config, runs, out, if_exists=if_exists)
     result = {
         **identity(evaluation.artifact, out),
+        "reference": evaluation.reference,
         "summary": evaluation.groups,
         "rows": evaluation.rows,
         "comparisons": evaluation.comparisons,

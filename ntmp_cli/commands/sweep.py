@@ -104,6 +104,8 @@ def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
 
+    Compares count and ure+abs unless runs, or the method in train, say otherwise. Neither is told the noise.
+
     Example: ntmp sweep count-noise --set make_tuples.prior=0.5 --out work/sweep-noise
     """
     _sweep(config, running)

@@ -42,7 +42,9 @@ class EstimatePriorConfig(Settings):
     """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer was not trained on."""
 
     estimator: str = Field(
-        "em-affine", description="Estimator whose value is used, see `ntmp list priors`; all are reported."
+        "em-affine",
+        description="Estimator whose value is used, see `ntmp list priors`; all are reported. "
+        "paper trains the paper's own score model as well, the proxy against U.",
     )
     score: Literal["count", "discriminant"] = Field(
         "count", description="Score model: by the count likelihood, or the closed form (seconds, weaker)."
@@ -53,7 +55,8 @@ class EstimatePriorConfig(Settings):
         "`ntmp list models`.",
     )
     encoder: str | None = Field(
-        None, description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME or clip."
+        None,
+        description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME, clip or run:DIR.",
     )
     encoder_weights: str | None = Field(
         None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
@@ -192,7 +195,11 @@ class AuditConfig(Settings):
 class EvaluateConfig(Settings):
     """Score runs on the hidden test labels."""
 
-    reference: str | None = Field(None, description="Method that the others are compared with, e.g. ure+abs.")
+    reference: str | None = Field(
+        None,
+        description="Method that the others are compared with, e.g. ure+abs, or one of its variants as tables show it, "
+        "e.g. 'ure+abs prior=0.5'. Default: count where it is among the runs, else the first run given.",
+    )
     metrics: tuple[str, ...] = Field((), description="Metric to compute; repeat for several. Default: all.")
     family: HolmFamily = Field(
         "metric",
@@ -212,5 +219,5 @@ class ReportConfig(Settings):
     compare: Literal["paper"] | None = Field(
         None,
         description="paper: the paper's cells beside the measured ones, with the difference; "
-        "beside a method it lacks, its best.",
+        "methods that it lacks are marked as ours and stand beside its nearest or best.",
     )

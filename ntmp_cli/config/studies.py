@@ -18,7 +18,9 @@ from ntmp_cli.settings import Settings
 class PipelineConfig(Settings):
     """A study in one file: tuples, trainings, evaluation, report, for several seeds."""
 
-    seeds: tuple[int, ...] = Field((0,), min_length=1, description="One tuple construction and training per seed.")
+    seeds: tuple[int, ...] = Field(
+        (0, 1, 2, 3, 4), min_length=1, description="One tuple construction and training per seed; the paper's five."
+    )
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
     vary: dict[Literal["make_tuples"], dict[str, list[Any]]] = Field(
         default_factory=dict,

@@ -38,6 +38,47 @@ class MethodVariant(NamedTuple):
         return f"{self.method} {self.variant}".rstrip()
 
 
+class Reference(NamedTuple):
+    """What the others are compared with: a method in all its variants (None), or one variant of it."""
+
+    method: str
+    variant: str | None = None
+
+    @classmethod
+    def named(cls, name: str, entries: Iterable[MethodVariant]) -> Reference:
+        """The method of that name, else the variant that tables show under it."""
+        present = set(entries)
+        if name not in {entry.method for entry in present}:
+            for entry in sorted(present):
+                if str(entry) == name:
+                    return cls(*entry)
+        return cls(name)
+
+    def includes(self, entry: MethodVariant) -> bool:
+        return entry.method == self.method and self.variant in (None, entry.variant)
+
+    def of(self, entry: MethodVariant, entries: Iterable[MethodVariant]) -> MethodVariant | None:
+        """A cell's reference; of several variants of a method, the one with the entry's variant."""
+        candidates = [candidate for candidate in entries if self.includes(candidate)]
+        if len(candidates) > 1:
+            candidates = [candidate for candidate in candidates if candidate.variant == entry.variant]
+        return candidates[0] if candidates else None
+
+
+def default_reference(runs: Sequence[RowLabels]) -> str | None:
+    """`count` if it is there, else the first method given, never the best: that would spoil the tests.
+
+    Where a cell has several variants of it, the first variant. None where there are no two methods or variants to
+    compare; an oracle is none.
+    """
+    entries = [method_variant_of(run) for run in runs if not run["is_oracle"]]
+    if len(set(entries)) < 2:
+        return None
+    first = next((entry for entry in entries if entry.method == "count"), entries[0])
+    own = {(cell_of(run), method_variant_of(run)) for run in runs if run["method"] == first.method}
+    return first.method if len(own) == len({cell for cell, _ in own}) else str(first)
+
+
 def method_variant_of(row: RowLabels | Comparison) -> MethodVariant:
     return MethodVariant(row["method"], row["variant"])
 
@@ -145,13 +186,16 @@ class _Paired:
 def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric") -> list[Comparison]:
     """Compare every method and variant with the reference, cell by cell and, where there are several, over all cells.
 
+    The reference is a method, or one of its variants as tables show it.
+
     A pair is one repetition (seed of training and of tuples) in one cell that both sides have a value for. Oracles are
     not compared, unless one is the reference. Nor are descriptive metrics.
     """
-    reference_is_oracle = False
+    rows, reference_is_oracle = list(rows), False
+    chosen = Reference.named(reference, map(method_variant_of, rows))
     by_metric: dict[str, dict[DataCell, dict[MethodVariant, Values]]] = {}
     for row in rows:
-        if row["method"] == reference:
+        if chosen.includes(method_variant_of(row)):
             reference_is_oracle = row["is_oracle"]
         elif row["is_oracle"]:
             continue
@@ -161,28 +205,21 @@ def compare(rows: Iterable[Row], reference: str, *, family: HolmFamily = "metric
             values[row["seed"], row.get("tuples_seed")] = value_of(row)
     pairings: list[_Paired] = []
     for metric, cells in by_metric.items():
-        pairs_by_cell = [_paired(metric, cell, cells[cell], reference) for cell in sorted(cells, key=cell_order)]
+        pairs_by_cell = [_paired(metric, cell, cells[cell], chosen) for cell in sorted(cells, key=cell_order)]
         pairings += [paired for pairs_of_cell in pairs_by_cell for paired in pairs_of_cell]
         if len(cells) > 1:
             pairings += _overall(pairs_by_cell)
     return _with_holm(list(_measured(pairings, family, reference_is_oracle=reference_is_oracle)), family)
 
 
-def reference_of(entry: MethodVariant, entries: Iterable[MethodVariant], reference: str) -> MethodVariant | None:
-    """A cell's reference; of several variants, the one with the entry's variant."""
-    candidates = [candidate for candidate in entries if candidate.method == reference]
-    if len(candidates) > 1:
-        candidates = [candidate for candidate in candidates if candidate.variant == entry.variant]
-    return candidates[0] if candidates else None
-
-
-def _paired(metric: str, cell: DataCell, entries: dict[MethodVariant, Values], reference: str) -> list[_Paired]:
+def _paired(metric: str, cell: DataCell, entries: dict[MethodVariant, Values], reference: Reference) -> list[_Paired]:
     pairs_of_cell = []
     for entry in sorted(entries):
-        if entry.method == reference:
+        if reference.includes(entry):
             continue
-        reference_entry = reference_of(entry, entries, reference)
-        paired = _Paired(metric, entry, reference_entry or MethodVariant(reference, ""), [cell])
+        reference_entry = reference.of(entry, entries)
+        absent = MethodVariant(reference.method, reference.variant or "")
+        paired = _Paired(metric, entry, reference_entry or absent, [cell])
         sides = {paired.entry: entries[entry], paired.reference: entries[reference_entry] if reference_entry else {}}
         for repetition in sorted(set().union(*sides.values()), key=lambda seeds: (seeds[0], seeds[1] or 0)):
             value, reference_value = (values.get(repetition) for values in sides.values())

@@ -55,6 +55,13 @@ class Temperatures(NamedTuple):
 NO_TEMPERATURES = Temperatures()
 
 
+class Bags(NamedTuple):
+    """Scores of held-out bags, and whether a bag's rate exceeds the mean rate of all instances."""
+
+    labels: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+
+
 class Forecasts(NamedTuple):
     """Log-odds divided by a temperature, and the probabilities they stand for."""
 
@@ -73,6 +80,8 @@ class Scored:
     scores: NDArray[np.float64]
     prior: float
     temperatures: Temperatures = NO_TEMPERATURES
+    bags: Bags | None = None
+    """Of methods that score bags."""
 
     def __post_init__(self) -> None:
         if self.labels.dtype != np.bool_:  # labels of ±1 would all be true
@@ -335,3 +344,34 @@ def temperature_labels(scored: Scored) -> float:
 def temperature_counts(scored: Scored) -> float:
     """Temperature fitted to the counts of held-out tuples; undefined without them."""
     return scored.temperatures.counts
+
+
+# Bags ----------------------------------------------------------------------------------------------
+
+
+@metrics.register("bag_auroc")
+def bag_auroc(scored: Scored) -> float:
+    """AUROC of bag scores, held-out tuples and bags of U above the mean rate against those below.
+
+    Undefined where bags have no score or are all of one kind.
+    """
+    return math.nan if scored.bags is None else auroc(_as_scored(scored.bags, scored.prior))
+
+
+@metrics.register("bag_accuracy", unit="percent")
+def bag_accuracy(scored: Scored) -> float:
+    """Share of held-out bags whose score has the right sign: above 0 where their rate exceeds the mean rate.
+
+    Undefined where bags have no score or are all of one kind.
+    """
+    bags = scored.bags
+    if bags is None or bags.labels.all() or not bags.labels.any():
+        return math.nan
+    return float(np.mean((bags.scores > 0) == bags.labels))
+
+
+BAG_METRICS = frozenset({"bag_auroc", "bag_accuracy"})
+
+
+def _as_scored(bags: Bags, prior: float) -> Scored:
+    return Scored(bags.labels, bags.scores, prior)

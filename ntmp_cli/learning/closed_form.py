@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTargets:
     """P(y=1) of every training instance by the closed form: given its tuple's count (Eq. 24), or the prior of U."""
-    blocks = _blocks(config, source)
+    blocks = training_blocks(config, source)
     scores = closed_form(config, source).discriminant(blocks).scores
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     tuple_probs = [count_posterior(scores(x), CountObservations(n, m, law)) for x, n, m in blocks.tuples()]
@@ -39,7 +39,7 @@ def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
     Both ρ and q are the closed form's: ρ by the covariance within tuples (Eq. 37), which does not depend on π. Tuple
     instances keep a weight of one.
     """
-    task, blocks, prior = source.task, _blocks(config, source), config.known_prior()
+    task, blocks, prior = source.task, training_blocks(config, source), config.known_prior()
     margin: float = config.settings.margin  # type: ignore[attr-defined]
     ones = np.ones(task.instances, dtype=np.float32), np.ones(task.unlabeled, dtype=np.float32)
     estimate = None
@@ -69,7 +69,8 @@ def closed_form(config: TrainConfig, source: TupleSource) -> ClosedForm:
     return ClosedForm(TrainConfig.model_validate({**settings, "count_noise": noise}), source.task)
 
 
-def _blocks(config: TrainConfig, source: TupleSource) -> FitData:
+def training_blocks(config: TrainConfig, source: TupleSource) -> FitData:
+    """Training instances as a network sees them, block by block."""
     (data,) = training_shares(source, config)
     factor, shift = input_normalisation(source, [data], config.normalize)
     scorer = build_scorer("linear", source.instance.shape, factor, shift, config.seed)

@@ -1,8 +1,9 @@
 """Frozen encoders: maps from instances in [0, 1] to features that are never trained.
 
-An encoder is named by a word of the registry (`pixels`, `random`, `pca`), by `torchvision:NAME`, or by
-`clip`. What an encoder fitted or sampled lies in its state dict, normalisation included, so that
-building it again with `dim` and loading the state needs neither the instances nor the weights file.
+An encoder is named by a word of the registry (`pixels`, `random`, `pca`), by `torchvision:NAME`, by `clip`, or by
+`run:DIR`, the last hidden layer of a trained network, which a run knows as `penultimate:MODEL`. What an encoder fitted
+or sampled lies in its state dict, normalisation included, so that building it again with `dim` and loading the state
+needs neither the instances nor the weights file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PCA_LIMIT = 4096
 
 TORCHVISION = "torchvision:"
 CLIP = "clip"
+RUN = "run:"
+PENULTIMATE = "penultimate:"
 
 Pieces = Callable[[], Iterator[Tensor]]
 
@@ -78,6 +81,8 @@ def get_encoder(spec: str) -> Builder:
         return _torchvision(spec.removeprefix(TORCHVISION))
     if spec == CLIP:
         return _clip
+    if spec.startswith(PENULTIMATE):
+        return _penultimate(spec.removeprefix(PENULTIMATE))
     if spec not in encoders.names():
         raise UsageError(
             f"unknown encoder '{spec}'; {did_you_mean(spec, encoder_choices())}",
@@ -136,6 +141,12 @@ def _torchvision(name: str) -> Builder:
     from ntmp_cli.learning.torchvision_models import torchvision_features
 
     return lambda request: torchvision_features(name, request.shape, request.weights)
+
+
+def _penultimate(model: str) -> Builder:
+    from ntmp_cli.learning.penultimate import Penultimate
+
+    return lambda request: Penultimate.restored(model, request)
 
 
 def _clip(request: EncoderRequest) -> Encoder:

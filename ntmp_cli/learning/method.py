@@ -19,7 +19,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.settings import MethodSettings
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import Task, TupleSource
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,6 +68,8 @@ class Method(ABC):
     """Whether it sees true labels: then it is the upper bound, never a competitor."""
     encoder: ClassVar[str | None] = None
     """The frozen encoder that the method needs, or None."""
+    expects_encoder: ClassVar[bool] = False
+    """Whether it is meant for the features of some frozen encoder, but learns without one."""
     normalises: ClassVar[bool] = True
     """Whether inputs may be standardised; a cosine is one of features as they are."""
 
@@ -95,6 +97,11 @@ class Method(ABC):
     def model_name(self) -> str:
         """What the network is called in a run's summary."""
 
+    @classmethod
+    def bag_scores(cls, scorer: Any, raw: NDArray[np.generic], sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Scores of whole bags whose instances lie in a row; None of methods that score instances alone."""
+        return None
+
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
         """What epochs are compared by; None if the method has none."""
         return None
@@ -119,6 +126,9 @@ class GradientMethod(Method):
     def targets(self) -> Targets:
         """What is to be known of single instances."""
         return "none"
+
+    def study(self, source: TupleSource) -> None:
+        """Look at the training data before the first step, where the method has something to decide by them."""
 
     def batch_assignment(self) -> BatchAssignment | None:
         """How tuples and U are assigned to batches; None: at random."""

@@ -89,9 +89,15 @@ class AttentionHead(nn.Module):
         self.margin = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return self.margins_and_logits(x)
+        margin: Tensor = self.margin(self.hidden(x))
+        return margin
+
+    def margins_and_logits(self, x: Tensor) -> Tensor:
+        """(N, 2)."""
         h = self.hidden(x)
-        margin: Tensor = self.margin(h)
-        return torch.cat([margin, self.attention(h)], dim=1) if self.training else margin
+        return torch.cat([self.margin(h), self.attention(h)], dim=1)
 
 
 class Scorer(nn.Module):

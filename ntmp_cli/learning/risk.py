@@ -28,6 +28,7 @@ from ntmp_cli.learning.groups import SAME_RATE, deviations
 if TYPE_CHECKING:
     from ntmp_cli.learning.method import HeldoutScores
     from ntmp_cli.learning.methods.ure import Clamp, ClampScope, LossName, Mixing
+    from ntmp_cli.learning.noisy_counts import ExpectedCounts
 
 
 # Margin losses φ with ℓ(g, y) = φ(y·g): the table in section 2 of docs/method.md.
@@ -54,17 +55,18 @@ class Coefficients:
 
 def coefficients(
     sizes: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    counts: NDArray[np.int64] | NDArray[np.float64],
     unlabeled: int,
     prior: float,
     mixing: Mixing = "stratified",
-    flat_rate: float | None = None,
+    shared_rate: float | None = None,
 ) -> Coefficients | None:
     """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances (Eqs. 12, 13 and 14).
 
     Members of one tuple weigh the same, which has the least variance (Eq. 15).
 
-    `flat_rate` is the rate Σm/Σn that all tuple instances share under `flat` mixing (default: that of these tuples).
+    `shared_rate` is the rate that all tuple instances share under `flat` (Σm/Σn) and `pooled` mixing (the mean of m/n;
+    default: that of these tuples). Counts may be expected ones.
 
     None when all rates are equal, so that nothing is identified.
     """
@@ -75,11 +77,11 @@ def coefficients(
     rates[:-1], rates[-1] = counts / sizes, prior
     if mixing == "pooled":
         # The paper's reading: one rate ᾱ for all tuples, every *tuple* counts once, so an instance 1/n_t.
-        rates[:-1] = rates[:-1].mean()
+        rates[:-1] = rates[:-1].mean() if shared_rate is None else shared_rate
         mass[:-1] = sizes.mean() / sizes
     elif mixing == "flat":
         # UU learning: one pool of tuple instances, every instance counts once.
-        rates[:-1] = counts.sum() / sizes.sum() if flat_rate is None else flat_rate
+        rates[:-1] = counts.sum() / sizes.sum() if shared_rate is None else shared_rate
     group_sizes = mass * members
     away, spread = deviations(group_sizes, rates)
     s0 = float(group_sizes.sum())
@@ -98,15 +100,22 @@ BatchCoefficients = Callable[[NDArray[np.int64], NDArray[np.int64], int], "tuple
 
 
 def cached_coefficients(
-    prior: float, mixing: Mixing = "stratified", flat_rate: float | None = None
+    prior: float,
+    mixing: Mixing = "stratified",
+    shared_rate: float | None = None,
+    expected: ExpectedCounts | None = None,
 ) -> BatchCoefficients:
-    """`coefficients` as tensors in single precision, cached by the composition of the batch."""
+    """`coefficients` as tensors in single precision, cached by the composition of the batch.
+
+    `expected` turns recorded counts into expected true ones.
+    """
 
     @cached_by_composition
     def tensors(
         sizes: NDArray[np.int64], counts: NDArray[np.int64], unlabeled: int
     ) -> tuple[Tensor, Tensor, float] | None:
-        weights = coefficients(sizes, counts, unlabeled, prior, mixing, flat_rate)
+        true = counts if expected is None else expected(sizes, counts)
+        weights = coefficients(sizes, true, unlabeled, prior, mixing, shared_rate)
         return None if weights is None else (_single(weights.plus), _single(weights.minus), weights.gap)
 
     return tensors
@@ -139,10 +148,17 @@ def clamped(terms: Tensor, clamp: Clamp) -> Tensor:
 
 
 def unbiased_risk(
-    heldout: HeldoutScores, prior: float, loss: LossName, mixing: Mixing = "stratified", flat_rate: float | None = None
+    heldout: HeldoutScores,
+    prior: float,
+    loss: LossName,
+    mixing: Mixing = "stratified",
+    shared_rate: float | None = None,
+    expected: ExpectedCounts | None = None,
 ) -> float | None:
     """The unclamped risk of given scores (Eq. 13): the label-free objective on held-out data."""
-    weights = coefficients(heldout.sizes, heldout.counts, len(heldout.unlabeled_scores), prior, mixing, flat_rate)
+    sizes, counts, unlabeled = heldout.sizes, heldout.counts, len(heldout.unlabeled_scores)
+    true = counts if expected is None else expected(sizes, counts)
+    weights = coefficients(sizes, true, unlabeled, prior, mixing, shared_rate)
     if weights is None:
         return None
     scores = torch.from_numpy(np.concatenate([heldout.tuple_scores, heldout.unlabeled_scores]))

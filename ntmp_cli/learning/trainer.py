@@ -76,6 +76,7 @@ def assemble(method: GradientMethod, training: Training) -> Job:
     """What the loop needs, before the first epoch."""
     config, source, processes = training.config, training.source, training.environment.processes
     data = training.data
+    method.study(source)
     if data is None:
         batching = Batching(method.batch, _targets(method, training), method.batch_assignment())
         data = training_shares(source, config, config.ranks or 1, batching)

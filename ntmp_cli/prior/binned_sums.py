@@ -41,7 +41,7 @@ class BinnedSums:
             np.column_stack([data.sizes, data.counts]), axis=0, return_inverse=True
         )
         self._posterior_by_bin = self._by_tuple(self._posterior())
-        self._proxy = self._by_tuple(_highest(data.scores, data.sizes, data.counts))
+        self._proxy = self._by_tuple(highest_members(data.scores, data.sizes, data.counts))
         self._moments = self._stratum_sums(np.asarray(stratum_of_tuple).reshape(-1))
         first, second = line_derivatives(data.scores, data.observed, data.line)
         self._derivatives = np.column_stack([first, second])
@@ -122,7 +122,7 @@ def times_sampled(tuples: int, blocks: Integers | None, rng: np.random.Generator
     return np.bincount(rng.integers(number, size=number), minlength=number)[codes]
 
 
-def _highest(scores: Floats, sizes: Integers, counts: Integers) -> Floats:
+def highest_members(scores: Floats, sizes: Integers, counts: Integers) -> Floats:
     """1 for the m highest-scored members of every tuple, else 0."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     order = np.lexsort((-scores, owner))

@@ -71,7 +71,7 @@ def estimate_priors(
     for name in priors.names():
         values = np.array([priors.get(name)(sample)[0] for sample in samples])
         resampled_means = shares @ np.stack([estimates_by_name[name] for estimates_by_name in resampled])
-        estimates[name] = _summary(float(shares @ values), resampled_means, confidence)
+        estimates[name] = with_percentiles(float(shares @ values), resampled_means, confidence)
     # Tuples of one rate tell the slope of the scores by its square: near 0 no error of it is normal.
     interval = _interval(oriented, nats, confidence) if gain >= CLEAR_NATS else (0.0, 1.0)
     estimates[DEFAULT] = replace(estimates[DEFAULT], ci=_including(interval, estimates[DEFAULT].value))
@@ -140,7 +140,8 @@ def _resampled(sums: BinnedSums, number: int, rng: np.random.Generator) -> dict[
     return {name: np.concatenate(blocks) if blocks else np.empty(0) for name, blocks in values.items()}
 
 
-def _summary(value: float, resampled: Floats, confidence: float) -> Estimate:
+def with_percentiles(value: float, resampled: Floats, confidence: float) -> Estimate:
+    """A value with the percentile interval of its resamples."""
     defined = resampled[np.isfinite(resampled)]
     ci = None
     if len(defined) and len(defined) >= (1 - MOST_UNDEFINED) * len(resampled):

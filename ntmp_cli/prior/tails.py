@@ -49,21 +49,29 @@ def tail_ratio(sample: Sample) -> Floats:
     p = expit(data.lines[0, 0] * data.centres + data.lines[0, 1])
     width = silverman(p, data.unlabeled[0] + data.posterior[0])
     grid = _grid(p, data.posterior[0])
-    ratio = _smooth_tail(p, sample.unlabeled, grid, width) / _smooth_tail(p, sample.posterior, grid, width)
+    ratio = smooth_tail(p, sample.unlabeled, grid, width) / smooth_tail(p, sample.posterior, grid, width)
     prior: Floats = np.clip(ratio.min(axis=1), 0.0, 1.0)
     return prior
 
 
 @priors.register("paper")
 def paper(sample: Sample) -> Floats:
-    """The paper's protocol to the letter: greatest smoothed tail ratio to each tuple's m highest scores.
+    """The paper's protocol: greatest smoothed tail ratio to each tuple's m highest scores.
 
-    Eq. 51.
+    Where it is the chosen estimator, the scores are those of its own model of the proxy against U; else, beside the
+    others, those of the common score model (Eq. 51).
     """
-    data, z = sample.data, sample.centres
-    grid = _grid(z, data.proxy[0])
-    tail_u = _smooth_tail(z, sample.unlabeled, grid, silverman(z, data.unlabeled[0]))
-    tail_p = _smooth_tail(z, sample.proxy, grid, silverman(z, data.proxy[0]))
+    data = sample.data
+    return greatest_tail_ratio(sample.centres, sample.proxy, sample.unlabeled, data.proxy[0], data.unlabeled[0])
+
+
+def greatest_tail_ratio(
+    at: Floats, proxy: Floats, unlabeled: Floats, proxy_data: Floats, unlabeled_data: Floats
+) -> Floats:
+    """max_t F_U(t)/F_P(t) of every row of weights; grid and bandwidths are those of the data."""
+    grid = _grid(at, proxy_data)
+    tail_u = smooth_tail(at, unlabeled, grid, silverman(at, unlabeled_data))
+    tail_p = smooth_tail(at, proxy, grid, silverman(at, proxy_data))
     prior: Floats = np.clip((tail_u / tail_p).max(axis=1), 0.0, 1.0)
     return prior
 
@@ -73,7 +81,7 @@ def _grid(at: Floats, positive: Floats) -> Floats:
     return _quantiles(at, positive, np.linspace(*QUANTILES, POINTS))
 
 
-def _smooth_tail(at: Floats, weights: Floats, grid: Floats, width: float) -> Floats:
+def smooth_tail(at: Floats, weights: Floats, grid: Floats, width: float) -> Floats:
     """P(score > t) at every t of the grid, smoothed by a Gaussian kernel, of every row of weights.
 
     A sum of falling functions falls itself: isotonic regression would leave it as it is.
@@ -119,10 +127,15 @@ class NeymanPearson(NamedTuple):
 
 
 def neyman_pearson(sample: Sample, confidence: float) -> NeymanPearson:
-    """The bound over 200 thresholds (Eq. 52); each band holds with half of the allowed error."""
-    thresholds = np.unique(np.linspace(0, len(sample.centres) - 1, POINTS).astype(np.int64))
-    hits, calls = (np.cumsum(w[0, ::-1])[::-1][thresholds] for w in (sample.proxy, sample.unlabeled))
-    positives, pool = sample.proxy[0].sum(), sample.unlabeled[0].sum()
+    """The bound by the scores of a sample's proxy and U."""
+    return neyman_pearson_of(sample.proxy[0], sample.unlabeled[0], confidence)
+
+
+def neyman_pearson_of(proxy: Floats, unlabeled: Floats, confidence: float) -> NeymanPearson:
+    """The bound over 200 thresholds between bins (Eq. 52); each band holds with half of the allowed error."""
+    thresholds = np.unique(np.linspace(0, len(proxy) - 1, POINTS).astype(np.int64))
+    hits, calls = (np.cumsum(weights[::-1])[::-1][thresholds] for weights in (proxy, unlabeled))
+    positives, pool = proxy.sum(), unlabeled.sum()
     gap = hits / positives - calls / pool
     best = int(np.argmax(gap))
     error = (1 - confidence) / 2

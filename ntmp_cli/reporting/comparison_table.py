@@ -8,7 +8,7 @@ from ntmp_cli.evaluation.comparisons import Comparison, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
 from ntmp_cli.reporting.formatting import ABSENT, in_percent, signed, statistics_cells
 from ntmp_cli.reporting.rendering import Column, Table, TableCell
-from ntmp_cli.reporting.words import LEVEL, tested_words, winner_of
+from ntmp_cli.reporting.words import LEVEL, reference_words, tested_words, winner_of
 
 
 def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], *, title: str) -> Table | None:
@@ -36,7 +36,7 @@ def comparison_table(comparisons: Sequence[Comparison], metrics: Sequence[str], 
         Column("metric", ("metric",)),
         Column("method", ("method", "variant")),
         Column("conclusion", ("conclusion",)),
-        Column(f"difference to {rows[0]['reference']}", ("difference",), numeric=True),
+        Column(f"difference to {reference_words(rows)}", ("difference",), numeric=True),
         Column("95 % CI of the difference", ("difference_low", "difference_high"), numeric=True),
         Column("better in", ("better", "pairs"), numeric=True),
         Column("p (Holm)", ("p_holm", "p", "tested_pairs"), numeric=True),
@@ -86,7 +86,7 @@ def _where(comparison: Comparison) -> str:
 
 
 def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: str) -> str:
-    reference = comparisons[0]["reference"]
+    reference = reference_words(comparisons)
     points = [metric for metric in metrics if in_percent(metric)]
     unit = f", {', '.join(points)} in percentage points" if points else ""
     sentences = [

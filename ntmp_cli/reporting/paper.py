@@ -49,6 +49,12 @@ def paper_cells() -> tuple[PaperCell, ...]:
     return tuple(_cells(yaml.safe_load(text)))
 
 
+@cache
+def paper_methods() -> frozenset[str]:
+    """The methods of the paper, by the names that our tables have for them."""
+    return frozenset(cell.method for cell in paper_cells())
+
+
 def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
     accuracy = document["accuracy"]
     for cell in accuracy["cells"]:
@@ -73,13 +79,15 @@ def paper_column(entry: MethodVariant) -> tuple[int, MethodVariant]:
 
 
 def counterparts(row: SummaryRow, setting: RunSetting | None) -> list[PaperCell]:
-    """The paper's cells of the row's method; of a method that the paper lacks, the best cell of the same setting.
+    """The paper's cells of the row's method.
 
-    An oracle competes with no method.
+    Of a clamp per class, which is ours, those of the same clamp per source; of any other method that the paper lacks,
+    the best cell of the same setting. An oracle competes with no method.
     """
-    matching = [cell for cell in paper_cells() if matches(cell, row, setting)]
-    if row["method"] in {cell.method for cell in paper_cells()} or row["is_oracle"]:
-        return [cell for cell in matching if cell.method == row["method"]]
+    matching, known = [cell for cell in paper_cells() if matches(cell, row, setting)], paper_methods()
+    for name in (row["method"], f"{row['method']}/source"):
+        if name in known or row["is_oracle"]:
+            return [cell for cell in matching if cell.method == name]
     return sorted(matching, key=lambda cell: cell.mean, reverse=not facts_of(row["metric"]).lower_is_better)[:1]
 
 
@@ -120,7 +128,10 @@ def beside_the_paper(
         "The paper's single runs are not known, so no difference is tested",
     ]
     if other_method:
-        sentences.append("A method that the paper lacks stands beside the paper's best of the same setting, by name")
+        sentences.append(
+            "Methods of ours, which the paper lacks, are marked; beside them stands the paper's cell that is named: "
+            "of a clamp per class the same clamp per source, else the paper's best of the same setting"
+        )
     if unknown_setting:
         sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")
     columns = (
@@ -128,6 +139,7 @@ def beside_the_paper(
         Column("tuples", ("tuples", "n", "m")),
         Column("π", ("prior",), numeric=True),
         Column("method", ("method", "variant")),
+        Column("method of", ("method_of",)),
         Column("metric", ("metric",)),
         Column("seeds", ("seeds",), numeric=True),
         Column("ours", ("mean", "std", "undefined", "ci_low", "ci_high"), numeric=True),
@@ -141,12 +153,14 @@ def _line(row: SummaryRow, entry: MethodVariant, paper_cell: PaperCell) -> tuple
     metric, mean = row["metric"], row["mean"]
     spread = "" if paper_cell.std is None else f" ± {metric_number(metric, paper_cell.std)}"
     method = "" if paper_cell.method == entry.method else f" ({paper_cell.method})"
+    source = "the paper" if entry.method in paper_methods() else "ours"
     unit = " (%)" if in_percent(metric) else ""
     return (
         TableCell(row["dataset"], (row["dataset"],)),
         TableCell(row["tuples"], (row["tuples"], row["n"], row["m"])),
         TableCell(f"{row['prior']:g}", (row["prior"],)),
         TableCell(str(entry), tuple(entry)),
+        TableCell(source, (source,)),
         TableCell(metric + unit, (metric,)),
         TableCell(str(row["seeds"]), (row["seeds"],)),
         metric_cell(metric, row, best=False),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ntmp_cli.errors import UsageError, did_you_mean
-from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, method_variant_of, reference_of
+from ntmp_cli.evaluation.comparisons import Comparison, MethodVariant, Reference, method_variant_of
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.reporting.formatting import (
     ABSENT,
@@ -74,7 +74,8 @@ def results_table(
     blocks = _blocks(summary)
     entries = [entry for block in blocks for entry in block]
     compared = _compared(comparisons, names[0])
-    cells = tuple(_block_cells(block, names, reference, compared, intervals=intervals) for block in blocks)
+    chosen = None if reference is None else Reference.named(reference, (entry.key for entry in entries))
+    cells = tuple(_block_cells(block, names, chosen, compared, intervals=intervals) for block in blocks)
     marked = any(cell.best for block in cells for row in block for cell in row)
     sentences = [title.rstrip("."), setting_words([entry.first for entry in entries])]
     sentences += ["Brackets: 95 % t interval of the mean over seeds"] if intervals else []
@@ -94,7 +95,7 @@ def _check(summary: Sequence[SummaryRow], metrics: Sequence[str], reference: str
                 f"metric '{name}' is not in the evaluation; {did_you_mean(name, known)}",
                 hint="`ntmp evaluate` computes every metric by default.",
             )
-    methods = {row["method"] for row in summary}
+    methods = {name for row in summary for name in (row["method"], str(method_variant_of(row)))}
     if reference is not None and reference not in methods:
         raise UsageError(f"reference '{reference}' is not among the methods; {did_you_mean(reference, methods)}")
 
@@ -130,7 +131,7 @@ def _blocks(summary: Sequence[SummaryRow]) -> list[list[_MethodMetrics]]:
 def _block_cells(
     block: Sequence[_MethodMetrics],
     metrics: Sequence[str],
-    reference: str | None,
+    reference: Reference | None,
     compared: Compared,
     *,
     intervals: bool,
@@ -139,14 +140,15 @@ def _block_cells(
         metric: best_rows([entry.by_metric[metric] for entry in block if metric in entry.by_metric])
         for metric in metrics
     }
-    rows = []
+    rows, entries = [], {entry.key: entry for entry in block}
     for entry in block:
         cells = label_cells(entry.first, entry.seeds)
         for metric in metrics:
             row = entry.by_metric.get(metric)
             cells.append(metric_cell(metric, row, best=row in best[metric], interval=intervals))
         if reference is not None:
-            cells.append(_difference_cell(metrics[0], entry, _reference_of(entry, block, reference)))
+            other = reference.of(entry.key, entries)
+            cells.append(_difference_cell(metrics[0], entry, entries[other] if other else None))
         if compared:
             cells += statistics_cells(metrics[0], compared.get((cell_of(entry.first), entry.key)))
         rows.append(tuple(cells))
@@ -166,12 +168,6 @@ def _metric_column(metric: str) -> Column:
 
 def _difference_column(metric: str) -> Column:
     return Column(f"difference of {metric}", (f"{metric}_minus_reference",), numeric=True)
-
-
-def _reference_of(entry: _MethodMetrics, block: Sequence[_MethodMetrics], reference: str) -> _MethodMetrics | None:
-    entries = {candidate.key: candidate for candidate in block}
-    key = reference_of(entry.key, entries, reference)
-    return entries[key] if key else None
 
 
 def _difference_cell(metric: str, entry: _MethodMetrics, reference: _MethodMetrics | None) -> TableCell:

@@ -141,11 +141,11 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
 
 def tested_words(comparisons: Sequence[Comparison], metric: str) -> str:
     if not comparisons:
-        return "Nothing was tested, because the evaluation names no reference (`ntmp evaluate --reference METHOD`)."
+        return "Nothing was tested, because there is nothing to compare with."
     tested = [c for c in comparisons if c["metric"] == metric and c["scope"] == "cell" and c["p_holm"] is not None]
     if not tested:
         return f"No two runs could be paired to be tested by {metric}."
-    reference = tested[0]["reference"]
+    reference = reference_words(tested)
     # Where pairs differ in number, Holm may leave a later p lower than it would be alone at the head of the family.
     decidable = [c for c in tested if min(c["smallest_p_holm"] or 0.0, c["p_holm"] or 0.0) < LEVEL]
     significant = [c for c in decidable if (c["p_holm"] or 0.0) < LEVEL]
@@ -158,6 +158,12 @@ def tested_words(comparisons: Sequence[Comparison], metric: str) -> str:
     undecidable = len(tested) - len(decidable)
     unable = f"; {undecidable} cannot reach p < 0.05 with so few pairs" if undecidable else ""
     return f"{text}, {len(significant)} with p < 0.05 after Holm{unable}."
+
+
+def reference_words(comparisons: Sequence[Comparison]) -> str:
+    """The method that others are compared with, with its variant where it has one in all comparisons."""
+    entries = {reference_variant_of(comparison) for comparison in comparisons}
+    return str(entries.pop()) if len(entries) == 1 else comparisons[0]["reference"]
 
 
 def _counted(count: int, word: str) -> str:

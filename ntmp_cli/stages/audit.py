@@ -23,6 +23,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.manifest import remake
+from ntmp_cli.artifacts.named_files import RUN
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
@@ -235,9 +236,11 @@ def _judge(
 def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfig:
     """A training like the run's, but short, by the likelihood of counts that may be wrong."""
     trained = train_config(run)
-    if any(str(name).startswith("sha256:") for name in (trained.clip_model, trained.encoder_weights)):
+    named = (trained.clip_model, trained.encoder_weights, (trained.encoder or "").removeprefix(RUN))
+    if any(str(name).startswith("sha256:") for name in named):
         raise ArtifactError(
-            f"{run.path}: its encoder came from a file, which an audit does not have", hint="Audit a run without it."
+            f"{run.path}: its encoder came from a file or a run, which an audit does not have",
+            hint="Audit a run without it.",
         )
     shared = [
         *("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,8 +48,18 @@ from ntmp_cli.evaluation.calibration import (
     equal_width_bins,
     temperature_by_labels,
 )
-from ntmp_cli.evaluation.comparisons import compare, variants
+from ntmp_cli.evaluation.comparisons import (
+    Comparison,
+    MethodVariant,
+    Reference,
+    compare,
+    default_reference,
+    method_variant_of,
+    variants,
+)
 from ntmp_cli.evaluation.metrics import (
+    BAG_METRICS,
+    Bags,
     Scored,
     Temperatures,
     accuracy_curve,
@@ -61,6 +72,8 @@ from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.plugins import plugin_settings
 
+log = logging.getLogger(__name__)
+
 
 def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Evaluation:
     """Score runs on their test labels and publish an evaluation directory; its tables are returned."""
@@ -69,7 +82,8 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         metrics.get(name)
     opened = [open_artifact(path, "run") for path in runs]
     _require_test_labels(opened)
-    _require_reference(config.reference, opened)
+    grouped = _groups(opened)
+    reference = _reference(config.reference, grouped)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
     config_dump |= plugin_settings({"metrics": names})
     plan = Plan("evaluation", config_dump, None, tuple(describe_input(run) for run in opened), tuple(runs))
@@ -77,12 +91,13 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         return read_evaluation(kept)
 
     tables = _Tables()
-    for run, group in zip(opened, _groups(opened), strict=True):
+    for run, group in zip(opened, grouped, strict=True):
         _evaluate_run(run, group, names, tables)
+    if not config.metrics:
+        names = tables.without_unused_metrics(names)
     groups = summarise(tables.rows)
-    compared = []
-    if config.reference is not None:
-        compared = compare(tables.rows, config.reference, family=config.family)
+    compared = [] if reference is None else compare(tables.rows, reference, family=config.family)
+    _say_what_is_compared(config.reference, reference, compared, grouped)
     ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
@@ -102,7 +117,7 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         staging.summary = EvaluationSummary(
             runs=len(opened),
             metrics=tuple(names),
-            reference=config.reference,
+            reference=reference,
             family=config.family,
             methods=tuple(sorted({run.summary.method for run in opened})),
             datasets=tuple(sorted({run.summary.dataset for run in opened})),
@@ -122,6 +137,12 @@ class _Tables:
     runs: list[dict[str, Any]] = field(default_factory=list)
     labels: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Opened so far, by the hash of their file."""
+
+    def without_unused_metrics(self, names: Sequence[str]) -> list[str]:
+        """The metrics without those of bags where no run scores bags."""
+        unused = BAG_METRICS - {row["metric"] for row in self.rows if row["value"] is not None}
+        self.rows = [row for row in self.rows if row["metric"] not in unused]
+        return [name for name in names if name not in unused]
 
 
 def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str], tables: _Tables) -> None:
@@ -246,7 +267,21 @@ def _scored(
         raise ArtifactError(f"{run.path}: {len(scores['test'])} test scores but {len(labels)} test labels")
     fits = _temperatures(run, scores, tables)
     temperatures = Temperatures(*(fit.value for fit in fits.values()))
-    return Scored(labels, scores["test"].astype(np.float64), prior, temperatures), scores, fits
+    scored = Scored(labels, scores["test"].astype(np.float64), prior, temperatures, _bags(run, scores))
+    return scored, scores, fits
+
+
+def _bags(run: RunArtifact, scores: dict[str, NDArray[Any]]) -> Bags | None:
+    """Held-out tuples, at their recorded rates, and bags of U, at the prior; None where they were not scored."""
+    if "heldout_bags" not in scores:
+        return None
+    inside, outside = (scores[name].astype(np.float64) for name in ("heldout_bags", "heldout_unlabeled_bags"))
+    refuse_nan(np.concatenate([inside, outside]))
+    task, prior = run.summary.task, run.summary.trained_prior
+    sizes = [*(n * k for n, _, k in task.strata), task.unlabeled]
+    mean = float(np.average([*(m / n for n, m, _ in task.strata), prior], weights=sizes))
+    rates = np.concatenate([scores["heldout_counts"] / scores["heldout_sizes"], np.full(len(outside), prior)])
+    return Bags(rates > mean, np.concatenate([inside, outside]))
 
 
 def _name(run: RunArtifact) -> str:
@@ -322,7 +357,37 @@ def _require_test_labels(runs: Sequence[RunArtifact]) -> None:
             )
 
 
-def _require_reference(reference: str | None, runs: Sequence[RunArtifact]) -> None:
-    present = {run.summary.method for run in runs}
-    if reference is not None and reference not in present:
-        raise UsageError(f"--reference {reference}: no run of that method; {did_you_mean(reference, present)}")
+def _reference(name: str | None, groups: Sequence[dict[str, Any]]) -> str | None:
+    """What the others are compared with: the method or variant that was named, else the default."""
+    if name is None:
+        return default_reference(cast("Sequence[Row]", groups))
+    present = {key for entry in _entries(groups) for key in (entry.method, str(entry))}
+    if name not in present:
+        raise UsageError(f"--reference {name}: no run of that method; {did_you_mean(name, present)}")
+    return name
+
+
+def _entries(groups: Sequence[dict[str, Any]]) -> list[MethodVariant]:
+    return [method_variant_of(cast(Row, group)) for group in groups]
+
+
+def _say_what_is_compared(
+    given: str | None, reference: str | None, compared: Sequence[Comparison], groups: Sequence[dict[str, Any]]
+) -> None:
+    """No comparison is silently empty, and no reference silently chosen."""
+    if reference is None:
+        return
+    if given is None:
+        log.info("compared with %s, because no --reference is given", reference)
+    chosen, entries = Reference.named(reference, _entries(groups)), dict.fromkeys(_entries(groups))
+    own = [str(entry) for entry in entries if chosen.includes(entry)]
+    if not compared and len(own) > 1:
+        log.warning(
+            "--reference %s: nothing to compare, because every run is of that method; name one of its variants: %s",
+            reference,
+            ", ".join(f"'{name}'" for name in own),
+        )
+    elif not compared:
+        log.warning("--reference %s: nothing to compare, because there is no other method", reference)
+    elif not any(comparison["pairs"] for comparison in compared):
+        log.warning("--reference %s: nothing to compare, because it has no seed and data in common", reference)

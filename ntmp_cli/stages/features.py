@@ -16,6 +16,7 @@ from safetensors.torch import save as save_safetensors
 from ntmp_cli.artifacts import (
     Artifact,
     Plan,
+    RunArtifact,
     Staging,
     TuplesArtifact,
     describe_input,
@@ -26,7 +27,7 @@ from ntmp_cli.artifacts import (
 )
 from ntmp_cli.artifacts.layout import BLOCKS, ENCODER_WEIGHTS, TEST_INSTANCES
 from ntmp_cli.artifacts.manifest import canonical_json
-from ntmp_cli.artifacts.named_files import file_identity, weights_files
+from ntmp_cli.artifacts.named_files import encoder_run, file_identity, weights_files
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
     read_instances,
@@ -36,10 +37,14 @@ from ntmp_cli.artifacts.shards import (
     write_instances,
     write_tuple_shards,
 )
+from ntmp_cli.artifacts.stored_scorer import load_network
 from ntmp_cli.artifacts.summaries import FeaturesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.encoders import Encoder, EncoderRequest, build_encoder
+from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.encoders import PENULTIMATE, Encoder, EncoderRequest, build_encoder
+from ntmp_cli.learning.models import Scorer, require_network
+from ntmp_cli.learning.penultimate import Penultimate
 from ntmp_cli.plugins import plugin_settings
 
 log = logging.getLogger(__name__)
@@ -53,29 +58,34 @@ def encode_tuples(
     tuples: TuplesArtifact, encoder: str, config: TrainConfig, folder: Path, device: torch.device
 ) -> Artifact[FeaturesSummary]:
     """The features of a tuples directory, from `folder` if it has them already."""
+    run = encoder_run(config) if encoder == config.encoder else None
+    name = encoder if run is None else f"{PENULTIMATE}{run.summary.model}"
     settings = {
-        "encoder": encoder,
-        "weights": file_identity(_weights(encoder, config)),
+        "encoder": name,
+        "weights": file_identity(_weights(encoder, config)) if run is None else f"sha256:{run.sha256}",
         "clip_model": file_identity(config.clip_model) if encoder == "clip" else None,
-        **plugin_settings({"encoders": [encoder]}),
+        **plugin_settings({"encoders": [name]}),
     }
     reads = (tuples.path, *weights_files(config))
-    plan = Plan("features", settings, ENCODER_SEED, (describe_input(tuples),), reads)
+    inputs = (tuples,) if run is None else (tuples, run)
+    plan = Plan("features", settings, ENCODER_SEED, tuple(map(describe_input, inputs)), reads)
     digest = hashlib.sha256(canonical_json([settings, tuples.sha256])).hexdigest()[:12]
-    out = folder / f"features-{encoder.replace(':', '-')}-{digest}"
+    out = folder / f"features-{name.replace(':', '-')}-{digest}"
+
+    def network() -> Encoder:
+        return _encoder(encoder, config, tuples) if run is None else _hidden_layer(run, tuples)
+
     with folder_lock(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
-        return existing_output(out, plan, "refresh") or _compute(tuples, encoder, config, plan, out, device)
+        return existing_output(out, plan, "refresh") or _compute(tuples, network(), name, plan, out, device)
 
 
 def _weights(encoder: str, config: TrainConfig) -> str | None:
     return config.clip_weights if encoder == "clip" else config.encoder_weights
 
 
-def _compute(
-    tuples: TuplesArtifact, encoder: str, config: TrainConfig, plan: Plan, out: Path, device: torch.device
-) -> Artifact[FeaturesSummary]:
+def _encoder(encoder: str, config: TrainConfig, tuples: TuplesArtifact) -> Encoder:
     shape, scale = tuples.summary.instance.shape, tuples.summary.instance.scale
-    network = build_encoder(
+    return build_encoder(
         encoder,
         EncoderRequest(
             shape,
@@ -84,7 +94,30 @@ def _compute(
             pieces=lambda: (torch.from_numpy(x).float() / scale for x in _training_instances(tuples)),
             clip_model=config.clip_model,
         ),
-    ).to(device)
+    )
+
+
+def _hidden_layer(run: RunArtifact, tuples: TuplesArtifact) -> Encoder:
+    """The last hidden layer of a run's network."""
+    hint = "Give a run of a network (such as --model mlp) that was trained on instances of this kind, without encoder."
+    if run.summary.learner != "network" or run.summary.encoder is not None:
+        raise UsageError(f"encoder run:{run.path}: not a network on raw instances", hint=hint)
+    require_network(run.summary.model)
+    if run.summary.instance != tuples.summary.instance:
+        raise UsageError(
+            f"encoder run:{run.path}: was trained on instances of shape {run.summary.instance.shape}, but those of "
+            f"{tuples.path} have shape {tuples.summary.instance.shape}",
+            hint=hint,
+        )
+    scorer = load_network(run)
+    assert isinstance(scorer, Scorer), "a run without encoder has a scorer"
+    return Penultimate.of(scorer, tuples.summary.instance.scale)
+
+
+def _compute(
+    tuples: TuplesArtifact, network: Encoder, encoder: str, plan: Plan, out: Path, device: torch.device
+) -> Artifact[FeaturesSummary]:
+    scale, network = tuples.summary.instance.scale, network.to(device)
     log.info("features of %s by %s are computed once and kept in %s", tuples.path, encoder, out)
     with publishing(out, plan, if_exists="refresh") as staging:
         _write(staging, tuples, network, scale, device)

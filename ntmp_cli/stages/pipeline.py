@@ -11,7 +11,7 @@ from typing import Any
 
 from ntmp_cli.artifacts import Artifact, refuse_overlap
 from ntmp_cli.artifacts.evaluations import Evaluation
-from ntmp_cli.artifacts.named_files import weights_files
+from ntmp_cli.artifacts.named_files import encoder_run, weights_files
 from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
 from ntmp_cli.data.labelled import datasets, named_paths
 from ntmp_cli.data.specs import parse_spec
@@ -130,7 +130,8 @@ def _require_known_names(
     for metric in (*config.evaluate.metrics, *config.report.metrics):
         metrics.get(metric)
     reference = config.evaluate.reference
-    if reference is not None and reference not in labels:
+    # A variant is shown as its method and the settings that set it apart, which are known once runs are compared.
+    if reference is not None and reference not in labels and reference.partition(" ")[0] not in labels:
         raise UsageError(f"evaluate.reference: no run is of method '{reference}'; {did_you_mean(reference, labels)}")
 
 
@@ -143,7 +144,7 @@ def require_known_names(tuples: Iterable[MakeTuplesConfig], trainings: Iterable[
     for training in trainings:
         methods.get(training.method)
         require_model(training.model)
-        if training.encoder is not None:
+        if training.encoder is not None and encoder_run(training) is None:
             get_encoder(training.encoder)
 
 

@@ -29,7 +29,13 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
 from ntmp_cli.artifacts.jsonlines import json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING
-from ntmp_cli.artifacts.named_files import WEIGHTS_FILES, file_identity, weights_files
+from ntmp_cli.artifacts.named_files import (
+    WEIGHTS_FILES,
+    encoder_identity,
+    encoder_run,
+    file_identity,
+    weights_files,
+)
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.scores import write_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
@@ -39,6 +45,7 @@ from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.learning.bags import bags_of_pool
 from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.model_choice import (
@@ -53,6 +60,7 @@ from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_he
 from ntmp_cli.learning.tables.training import train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
+from ntmp_cli.tuple_source import HeldoutData
 
 if TYPE_CHECKING:
     from ntmp_cli.learning.loop import Environment
@@ -179,7 +187,8 @@ def _train_network(
         if config.prior is None:
             prior = processes.first_rank_then_others(lambda: network_prior(config, source, device))
             config = config.model_copy(update={"prior": prior.value})
-        _warn_of_unused(config, methods.get(config.method)(config, source.task))
+        method = methods.get(config.method)(config, source.task)
+        _warn_of_unused(config, method, tuples.summary.instance.shape)
         training = Training(
             config,
             source,
@@ -239,10 +248,11 @@ def _left_to_training(config: TrainConfig) -> Prior:
 
 def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
-    inputs = (tuples,) if prior.estimate is None else (tuples, prior.estimate)
+    others = (prior.estimate, encoder_run(config))
+    inputs = (tuples, *(artifact for artifact in others if artifact is not None))
     resolved = _with_length(config, tuples)
     settings = {**resolved.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
-    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES} | encoder_identity(config)
     plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
     reads = (*(artifact.path for artifact in inputs), *weights_files(config))
     return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)), reads)
@@ -313,7 +323,17 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
         arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
     if trained.pool_scores is not None:
         arrays["pool"] = trained.pool_scores.astype(np.float32)
-    return arrays
+    return arrays if heldout is None else {**arrays, **_bag_scores(trained, heldout)}
+
+
+def _bag_scores(trained: Trained, heldout: HeldoutData) -> dict[str, NDArray[Any]]:
+    """Held-out tuples and bags of U of their lengths, where the method scores bags."""
+    lengths = bags_of_pool(heldout.sizes, len(heldout.unlabeled))
+    inside = trained.method.bag_scores(trained.scorer, heldout.tuples, heldout.sizes)
+    outside = trained.method.bag_scores(trained.scorer, heldout.unlabeled[: int(lengths.sum())], lengths)
+    if inside is None or outside is None:
+        return {}
+    return {"heldout_bags": inside.astype(np.float32), "heldout_unlabeled_bags": outside.astype(np.float32)}
 
 
 def _warn_of_constant(trained: Trained, source: StoredTuples) -> None:
@@ -352,7 +372,7 @@ def _warn_of_networks_settings(config: TrainConfig) -> None:
         log.warning("--model %s on a table does not use %s; --model mlp would", config.model, options)
 
 
-def _warn_of_unused(config: TrainConfig, method: Method) -> None:
+def _warn_of_unused(config: TrainConfig, method: Method, shape: tuple[int, ...]) -> None:
     """No setting is silently without effect."""
     given = {name for name in config.model_fields_set if getattr(config, name) is not None}
     encoder = method.encoder or config.encoder
@@ -368,6 +388,12 @@ def _warn_of_unused(config: TrainConfig, method: Method) -> None:
     if unused:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
         log.warning("--method %s does not use %s", config.method, options)
+    if method.expects_encoder and encoder is None and len(shape) > 1:
+        log.warning(
+            "--method %s is meant for features of a frozen encoder and learns from raw pixels here; give one, such as "
+            "--encoder pca, torchvision:NAME, or run:DIR",
+            config.method,
+        )
 
 
 def _summary(

@@ -25,6 +25,9 @@ from ntmp_cli.settings import build
 # Values such as π̂ + δ are meant as typed; binary fractions would put more digits into names.
 DIGITS = 10
 LONGEST_NAME = 120
+DEFAULT_METHOD = TrainConfig.model_fields["method"].default
+# What a sweep of count noise compares where nothing is named.
+NOISE_RUNS: dict[str, dict[str, Any]] = {"count": {"method": "count"}, "ure+abs": {"method": "ure", "clamp": "abs"}}
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,10 @@ def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, give
 
 
 def plan_count_noise(config: CountNoiseSweepConfig) -> SweepPlan:
-    """The flip probability p of recorded counts."""
+    """The flip probability p of recorded counts; `count` and the clamped risk side by side unless others are named."""
+    names_method = "method" in config.train or build(TrainConfig, config.train, "train").method != DEFAULT_METHOD
+    if not config.runs and not names_method:
+        config = config.model_copy(update={"runs": NOISE_RUNS})
     points = [_Point({"count_noise": rate}, {"count_noise": rate}) for rate in config.rates]
     return SweepPlan("count-noise", config, "count_noise", _cells(config, points))
 

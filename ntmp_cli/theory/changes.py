@@ -111,9 +111,9 @@ def _strata(facts: DesignFacts) -> Iterator[Change]:
     stratified, pooled = noise["largest_bias_stratified"]["value"], noise["largest_bias_pooled"]["value"]
     if stratified is not None and stratified > SMALL_BIAS:
         text = (
-            f"For `--method ure`, do not let noisy counts make strata: with one count in {1 / noise['noise']:.3g} off "
-            f"by one, stratified weights bias the risk by up to {stratified:.3g} B, because tuples are filed under "
-            "wrong rates."
+            f"For `--method ure`, tell the noise too (`--count-noise {noise['noise']:g}`: strata then have their "
+            f"expected rates): with one count in {1 / noise['noise']:.3g} off by one, stratified weights bias the risk "
+            f"by up to {stratified:.3g} B, because tuples are filed under wrong rates."
         )
         if pooled is not None and pooled < stratified and facts["margin"]["kept_pooled"]:
             text += f" With `--mixing pooled` the mean rate averages the errors out (up to {pooled:.3g} B)."

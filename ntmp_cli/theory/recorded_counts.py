@@ -49,6 +49,23 @@ def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...
     return tuple(strata)
 
 
+def expected_counts(recorded: Sequence[Stratum], noise: float) -> dict[tuple[int, int], float]:
+    """E[true count | n, recorded count] of recorded strata: what a stratum's share of positives is, times n.
+
+    The law of the true counts is that of `true_strata`; where it excludes a recorded count, all true counts that the
+    noise allows are equally probable.
+    """
+    expected = {}
+    true = _by_length(true_strata(recorded, noise))
+    for n, seen in _by_length(recorded).items():
+        matrix, k = count_noise(noise).matrix(n), np.arange(n + 1)
+        for m in np.flatnonzero(seen):
+            weights = matrix[m] * true[n]
+            weights = weights if weights.sum() > 1e-9 * seen.sum() else matrix[m]
+            expected[n, int(m)] = float(weights @ k / weights.sum())
+    return expected
+
+
 def _by_length(strata: Sequence[Stratum]) -> dict[int, Floats]:
     """Tuples of each length by count, 0 … n."""
     tables: dict[int, Floats] = {}

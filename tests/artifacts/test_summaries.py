@@ -63,7 +63,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
         "--out",
         work / "estimated run",
     )
-    sweep = ("sweep", "count-noise", "--rate", 0, "--seed", 0, "--jobs", 1)
+    sweep = ("sweep", "count-noise", "--rate", 0, "--seed", 0, "--jobs", 1, "--set", "train.method=count")
     done(*sweep, *(word for setting in CELL for word in ("--set", setting)), "--out", work / "sweep")
     places = {name: work / name for name in ("encoded run", "judging audit", "estimated run", *KINDS)}
     places |= {"features": features, "sweep": work / "sweep" / "results"}

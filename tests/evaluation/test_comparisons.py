@@ -7,7 +7,7 @@ import pytest
 from paired_runs import OURS, THEIRS, rows, study
 from scipy import stats
 
-from ntmp_cli.evaluation.comparisons import Comparison, compare, variants
+from ntmp_cli.evaluation.comparisons import Comparison, compare, default_reference, variants
 from ntmp_cli.evaluation.significance import cliffs_delta, holm, wilcoxon
 
 
@@ -147,3 +147,42 @@ def test_over_all_cells_what_is_missing_is_named_with_its_cell() -> None:
 def test_a_variant_names_the_settings_in_which_runs_of_a_cell_differ() -> None:
     settings = [{"lr": 0.1, "tuples": ["3:1", "5:2"]}, {"lr": 0.2, "tuples": ["3:1"]}, {"lr": 0.3}]
     assert variants(settings, ["a", "a", "b"]) == ["lr=0.1,tuples=3:1+5:2", "lr=0.2,tuples=3:1", ""]
+
+
+def runs_of(*names: str) -> list[Any]:
+    """Labels of runs, `method` or `method variant`; that of an oracle begins with a star."""
+    parts = [name.lstrip("*").partition(" ") for name in names]
+    return [
+        row
+        for name, (method, _, variant) in zip(names, parts, strict=True)
+        for row in rows(method, [0.9], variant=variant, is_oracle=name[0] == "*")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "reference"),
+    [
+        (["ure", "count", "uu"], "count"),
+        (["ure", "uu"], "ure"),
+        (["*labels", "uu", "ure"], "uu"),
+        (["uu", "uu"], None),
+        (["*labels", "uu"], None),
+        (["ure a=1", "ure a=2"], "ure a=1"),
+        (["ure", "count a=2", "count a=1"], "count a=2"),
+    ],
+)
+def test_the_default_reference_is_count_or_the_first_and_never_the_best(names, reference):
+    assert default_reference(runs_of(*names)) == reference
+
+
+def test_a_variant_is_compared_with_the_other_variants_of_its_method():
+    everything = [
+        *rows("count", OURS, variant="prior=0.5"),
+        *rows("count", THEIRS, variant="prior=estimated"),
+        *rows("uu", THEIRS),
+    ]
+    found = {(c["method"], c["variant"]): c for c in compare(everything, "count prior=0.5")}
+    assert found.keys() == {("count", "prior=estimated"), ("uu", "")}
+    assert {c["reference_variant"] for c in found.values()} == {"prior=0.5"}
+    assert all(c["pairs"] == len(OURS) and c["p"] is not None for c in found.values())
+    assert compare(everything[: 2 * len(OURS)], "count") == []

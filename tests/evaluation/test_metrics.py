@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from sklearn import metrics as sk
 
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.metrics import (
+    BAG_METRICS,
+    Bags,
     Scored,
     Temperatures,
     accuracy_curve,
@@ -148,6 +151,7 @@ def test_a_single_class_leaves_metrics_undefined(label: bool, score: float, unde
     got = evaluate_metrics(scored([(label, score)] * 3), metrics.names())
     # Without held-out data there is no temperature, and a class that is absent cannot be reweighted to the prior.
     always = {name for name in metrics.names() if "at_prior" in name or "scaled" in name or "temperature" in name}
+    always |= BAG_METRICS  # and no bag has a score
     assert {name for name, v in got.items() if math.isnan(v)} == undefined | always
 
 
@@ -173,6 +177,8 @@ def test_every_metric_describes_itself_in_one_line() -> None:
             "f1",
             "macro_f1",
             "best_f1",
+            "bag_auroc",
+            "bag_accuracy",
             "temperature_counts",
             "temperature_labels",
             *(
@@ -227,7 +233,11 @@ def test_a_metric_says_how_its_values_are_read() -> None:
     lower = {name for name in facts if facts[name].lower_is_better}
     assert lower == {"fpr"} | {name for name in facts if name.startswith(("ece", "brier", "nll"))}
     assert {name for name in facts if facts[name].descriptive} == {"temperature_labels", "temperature_counts"}
-    assert {name for name in facts if facts[name].unit == "percent"} == {"accuracy", "accuracy_at_prior"}
+    assert {name for name in facts if facts[name].unit == "percent"} == {
+        "accuracy",
+        "accuracy_at_prior",
+        "bag_accuracy",
+    }
     unbounded = {name for name in facts if name.startswith(("nll", "temperature", "brier_multiclass"))}
     assert {name for name in facts if facts[name].unit == "number"} == unbounded
     assert facts_of("fpr") == MetricFacts(lower_is_better=True)
@@ -274,3 +284,13 @@ def test_accuracy_curve_refuses_what_it_cannot_score() -> None:
         accuracy_curve(labels, np.zeros((3, 1)))
     with pytest.raises(DataError, match="no test instances"):
         accuracy_curve(labels[:0], np.zeros((3, 0)))
+
+
+def test_bags_are_judged_where_they_are_scored_and_differ() -> None:
+    data = scored([(True, 1.0), (False, -1.0)])
+    labels, bag_scores = np.array([True, True, False]), np.array([0.5, -0.2, -0.4])
+    judged = evaluate_metrics(replace(data, bags=Bags(labels, bag_scores)), ["bag_auroc", "bag_accuracy"])
+    assert judged == {"bag_auroc": sk.roc_auc_score(labels, bag_scores), "bag_accuracy": pytest.approx(2 / 3)}
+    alike = replace(data, bags=Bags(np.array([True, True]), np.array([0.5, 1.0])))
+    for unjudged in (data, alike):
+        assert all(math.isnan(value) for value in evaluate_metrics(unjudged, ["bag_auroc", "bag_accuracy"]).values())

@@ -40,7 +40,7 @@ SPECS = ["pixels", "random", "pca", "torchvision:resnet18"]
 
 def test_the_registry_holds_the_encoders_without_a_prefix() -> None:
     assert encoders.names() == ["pca", "pixels", "random"]
-    assert encoder_choices() == ["pca", "pixels", "random", "clip", "torchvision:NAME"]
+    assert encoder_choices() == ["pca", "pixels", "random", "clip", "torchvision:NAME", "run:DIR"]
     assert all(encoders.summaries().values())
 
 
@@ -193,7 +193,7 @@ def test_pca_without_instances_and_without_dim_is_a_mistake_of_the_caller() -> N
     ("spec", "suggestion"),
     [
         ("pixel", "did you mean 'pixels'?"),
-        ("vae", "choose from: clip, pca, pixels, random, torchvision:NAME"),
+        ("vae", "choose from: clip, pca, pixels, random, run:DIR, torchvision:NAME"),
         ("torchvision", "did you mean 'torchvision:NAME'?"),
     ],
 )
@@ -201,7 +201,7 @@ def test_an_unknown_encoder_is_refused_with_the_choices(spec: str, suggestion: s
     with pytest.raises(UsageError) as error:
         get_encoder(spec)
     assert error.value.message == f"unknown encoder '{spec}'; {suggestion}"
-    assert error.value.hint == "The encoders are pca, pixels, random, clip, torchvision:NAME."
+    assert error.value.hint == "The encoders are pca, pixels, random, clip, torchvision:NAME, run:DIR."
 
 
 def test_an_unknown_torchvision_encoder_is_refused_with_a_suggestion() -> None:

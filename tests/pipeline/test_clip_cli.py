@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HISTORY
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.shards import read_instances, unlabeled_shard_names
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.learning.clip import load_clip
 from ntmp_cli.vision import torchvision_module
 
@@ -85,6 +87,24 @@ def test_scores_are_the_log_odds_of_clip_itself(runs, tuples, tiny):
     # They are the log-odds of the softmax over both prompts.
     share = torch.softmax(torch.from_numpy(scale * cosine), dim=1)[:, 0].numpy()
     assert np.allclose(1 / (1 + np.exp(-scores)), share, atol=1e-3)
+
+
+def test_bags_are_scored_by_their_mean_and_evaluated(runs, tuples, tiny, ntmp_done, tmp_path):
+    scores, source = read_scores(open_artifact(runs / "two")), StoredTuples(open_artifact(tuples))
+    heldout = source.heldout()
+    assert heldout is not None
+    (n,) = set(heldout.sizes.tolist())
+    for raw, stored in ((heldout.tuples, "heldout_bags"), (heldout.unlabeled, "heldout_unlabeled_bags")):
+        cosine, scale = cosines(tiny, raw[: len(raw) // n * n])
+        expected = scale * (cosine[:, 0] - cosine[:, 1]).reshape(-1, n).mean(axis=1)
+        assert np.allclose(scores[stored], expected, atol=1e-3)
+    # With π = 1/2 above the rate 1/3, bags of U are the positive ones.
+    bags = np.concatenate([scores["heldout_bags"], scores["heldout_unlabeled_bags"]])
+    is_pool = np.arange(len(bags)) >= len(scores["heldout_bags"])
+    result = ntmp_done("evaluate", runs / "two", "--json", "--out", tmp_path / "e").json
+    values = {row["metric"]: row["value"] for row in result["rows"]}
+    assert values["bag_auroc"] == pytest.approx(roc_auc_score(is_pool, bags))
+    assert values["bag_accuracy"] == pytest.approx(np.mean((bags > 0) == is_pool))
 
 
 def test_one_prompt_has_its_threshold_where_the_share_of_positives_of_u_lies_above(runs, tuples, tiny):

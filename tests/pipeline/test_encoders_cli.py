@@ -13,6 +13,7 @@ from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, WEIGHTS
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.shards import read_instances, read_tuple_shard, tuple_shard_names
+from ntmp_cli.artifacts.stored_scorer import load_score
 from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
 from ntmp_cli.learning.models import build_scorer, predict
 
@@ -158,6 +159,69 @@ def test_features_can_be_inspected_but_not_trained_on(ntmp, ntmp_done, runs, tmp
     assert ended.code == 3
     assert "expected kind 'tuples', found 'features'" in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the last hidden layer of a run --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network(ntmp_done, tuples, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("network") / "run"
+    ntmp_done("train", "--tuples", tuples, *TRAINING, "--method", "ure", "--model", "mlp", "--out", out)
+    return out
+
+
+def test_clusters_are_found_in_the_last_hidden_layer_of_a_network(network, ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, "--prior", 0.5, "--method", "kmeans", "--encoder", f"run:{network}")
+    ntmp_done(*training, "--out", tmp_path / "run")
+    run, trained = open_artifact(tmp_path / "run"), open_artifact(network)
+    assert (run.summary.encoder, run.summary.features.shape) == ("penultimate:mlp", (300,))
+    assert trained.sha256 in {entry["sha256"] for entry in run.manifest.inputs}
+    assert str(network) not in (tmp_path / "run" / "manifest.json").read_text()
+    # The features are what the network's last layer sees: with that layer they give the network's own scores.
+    (features,) = features_in(tmp_path)
+    hidden = torch.from_numpy(read_instances(open_artifact(features), "test.h5"))
+    weights = load_file(network / WEIGHTS)
+    last = sorted(name for name in weights if name.endswith(".bias") and weights[name].shape == (1,))[0]
+    scores = hidden @ weights[last.replace(".bias", ".weight")][0] + weights[last]
+    assert np.allclose(scores.numpy(), read_scores(trained)["test"], atol=1e-4)
+    # The run stands alone: its encoder lies in it.
+    raw = read_instances(open_artifact(tuples), "test.h5")
+    assert np.allclose(load_score(run)(raw), read_scores(run)["test"], atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["attention-mil", "count"])
+def test_other_methods_learn_from_the_hidden_layer_too(method, network, ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, "--prior", 0.5, "--method", method, "--epochs", 1)
+    more = ("--model", "linear", "--trust", "prior") if method == "count" else ()
+    ended = ntmp_done(*training, *more, "--encoder", f"run:{network}", "--out", tmp_path / "run")
+    assert "frozen encoder" not in ended.err
+
+
+def test_attention_on_raw_pixels_is_warned_of(ntmp_done, tuples, tmp_path):
+    training = ("train", "--tuples", tuples, "--prior", 0.5, "--method", "attention-mil", "--epochs", 1)
+    ended = ntmp_done(*training, "--out", tmp_path / "run")
+    assert "attention-mil is meant for features of a frozen encoder and learns from raw pixels here" in ended.err
+    ended = ntmp_done(*training, "--encoder", "pixels", "--out", tmp_path / "chosen")
+    assert "frozen encoder" not in ended.err
+
+
+def test_a_run_without_hidden_layer_or_of_other_instances_is_no_encoder(network, runs, ntmp, ntmp_done, tmp_path):
+    data = ("make-tuples", "--dataset", "gaussians:size=200,test=20", "--prior", 0.5, "--num-tuples", 9)
+    ntmp_done(*data, "--out", tmp_path / "t")
+    training = ("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--method", "kmeans", "--out", tmp_path / "r")
+    vectors = ("train", "--tuples", tmp_path / "t", "--prior", 0.5, "--method", "ure", "--model", "linear")
+    ntmp_done(*vectors, "--epochs", 1, "--out", tmp_path / "linear")
+    for encoder, code, message in (
+        (network, 2, "was trained on instances of shape (1, 8, 8), but those of"),
+        (runs / "pca", 2, "not a network on raw instances"),
+        (tmp_path / "linear", 2, "the network of the encoder has no hidden layer"),
+        (tmp_path / "nowhere", 3, "nowhere"),
+    ):
+        ended = ntmp(*training, "--encoder", f"run:{encoder}")
+        assert (ended.code, ended.err.count("error: ")) == (code, 1), ended.err
+        assert message in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["linear", "t"]
 
 
 # --- mistakes -----------------------------------------------------------------------------------

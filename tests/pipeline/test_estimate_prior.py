@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.prior.paper_protocol import ProxyScores, paper_estimate
 
 LIGHT = ("--model", "linear", "--epochs", 6, "--lr", 0.05, "--resamples", 50)
 
@@ -66,6 +68,30 @@ def test_the_chosen_estimator_is_the_one_used(gaussian, ntmp_done, tmp_path):
     chosen = ("--estimator", "moments")
     other = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *chosen, "--json", "--out", tmp_path / "p").json
     assert other["prior"] == estimate["estimators"]["moments"]["value"]
+
+
+@pytest.mark.parametrize("more", [(), ("--folds", 2), ("--model", "auto")], ids=["held-out", "folds", "table"])
+def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, tmp_path, more):
+    """U is small here, so that proxy and U are scored in ten folds; its numbers are those of these scores alone."""
+    tuples, _, estimate = gaussian
+    chosen = (*LIGHT, *more, "--estimator", "paper", "--json", "--out", tmp_path / "p")
+    result = ntmp_done("estimate-prior", "--tuples", tuples, *chosen).json
+    stored = read_scores(open_artifact(tmp_path / "p"))
+    facts = result["paper_protocol"]
+    assert facts["score_model"] == "two-layer network"
+    assert facts["validated_by"] == "10 folds"
+    assert (facts["proxies"], facts["unlabeled"]) == (len(stored["paper_proxy"]), len(stored["paper_unlabeled"]))
+    summary = open_artifact(tuples).summary
+    assert facts["unlabeled"] == summary.unlabeled.train + summary.unlabeled.heldout
+    # In tuples of (3, 1) every tuple that is scored has one proxy.
+    by_way = {"--folds": summary.tuples.train, "": summary.tuples.heldout}
+    if "auto" not in more:
+        assert facts["proxies"] == by_way[str(more[0]) if more else ""]
+    scores = ProxyScores(stored["paper_proxy"].astype(float), stored["paper_unlabeled"].astype(float))
+    again = paper_estimate(scores, np.random.default_rng(0), resamples=10)
+    assert result["prior"] == pytest.approx(again.estimate.value, abs=1e-3)
+    assert result["neyman_pearson_as_in_the_paper"]["value"] == pytest.approx(again.bound.value, abs=1e-3)
+    assert estimate["paper_protocol"] is None
 
 
 def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, ntmp_done, tmp_path):

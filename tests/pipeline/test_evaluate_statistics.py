@@ -77,9 +77,43 @@ def test_a_run_without_its_partner_is_named(runs, ntmp_done, tmp_path):
     assert "Missing pairs: ure+relu seed 1: no run of ure+relu" in " ".join(ended.out.split())
 
 
-def test_without_a_reference_nothing_is_compared(runs, ntmp_done, tmp_path):
-    result = ntmp_done("evaluate", *sorted(runs.glob("run-*")), "--json", "--out", tmp_path / "e").json
-    assert result["comparisons"] == []
+def test_without_a_reference_the_first_run_given_is_it(runs, ntmp_done, tmp_path):
+    for first in ("discriminant", "ure"):
+        given = sorted(runs.glob("run-*"), key=lambda path: first not in path.name)
+        ended = ntmp_done("evaluate", *given, "--metric", "ap", "--json", "--out", tmp_path / first)
+        (comparison,) = ended.json["comparisons"]
+        reference = {"ure": "ure+relu"}.get(first, first)
+        assert comparison["reference"] == ended.json["reference"] == reference
+        assert (comparison["pairs"], comparison["p_holm"] is None, comparison["cliff"] is None) == (3, False, False)
+        assert f"compared with {reference}, because no --reference is given" in ended.err
+
+
+def test_one_method_has_nothing_to_be_compared_with(runs, ntmp_done, tmp_path):
+    alone = sorted(runs.glob("run-ure-*"))
+    result = ntmp_done("evaluate", *alone, "--json", "--out", tmp_path / "e").json
+    assert (result["reference"], result["comparisons"]) == (None, [])
+    ended = ntmp_done("evaluate", *alone, "--reference", "ure+relu", "--json", "--out", tmp_path / "f")
+    assert "nothing to compare, because there is no other method" in ended.err
+
+
+def test_a_variant_is_named_as_the_tables_show_it(runs, ntmp, ntmp_done, tmp_path):
+    for seed in range(3):
+        training = ("train", "--tuples", runs / f"tuples-{seed}", "--method", "ure", "--seed", seed)
+        ntmp_done(*training, *TRAINING, "--lr", 0.01, "--out", tmp_path / f"run-{seed}")
+    given = [*sorted(runs.glob("run-ure-*")), *sorted(tmp_path.glob("run-*"))]
+    options = ("--metric", "ap", "--json", "--out")
+    result = ntmp_done("evaluate", *given, "--reference", "ure+relu lr=0.01", *options, tmp_path / "e").json
+    (comparison,) = result["comparisons"]
+    assert (comparison["variant"], comparison["reference_variant"], comparison["pairs"]) == ("lr=0.001", "lr=0.01", 3)
+    ntmp_done("report", tmp_path / "e", "--out", tmp_path / "r")
+    assert "every method minus ure+relu lr=0.01 on the same seeds" in (tmp_path / "r" / "comparisons.md").read_text()
+    ended = ntmp_done("evaluate", *given, "--reference", "ure+relu", *options, tmp_path / "f")
+    assert ended.json["comparisons"] == []
+    assert "name one of its variants: 'ure+relu lr=0.001', 'ure+relu lr=0.01'" in ended.err
+    by_default = ntmp_done("evaluate", *given, *options, tmp_path / "g").json
+    assert (by_default["reference"], len(by_default["comparisons"])) == ("ure+relu lr=0.001", 1)
+    ended = ntmp("evaluate", *given, "--reference", "ure+relu lr=0.02", *options, tmp_path / "h")
+    assert (ended.code, "did you mean 'ure+relu lr=0.01'" in ended.err) == (2, True)
 
 
 def test_tables_show_the_statistics_and_how_small_p_can_get(evaluation, ntmp_done, tmp_path):

@@ -173,7 +173,8 @@ def shared(study, ntmp_done, tmp_path_factory) -> Path:
     ntmp_done(*TRAIN, "--tuples", folder / "own", "--out", folder / "own-run")
     np.save(folder / "digits.npy", np.zeros((3, 1, 8, 8), np.uint8))
     (folder / "study.yaml").write_text(
-        "make_tuples: {positive: ['even'], prior: 0.5, num_tuples: 9}\ntrain: {epochs: 1}\nruns: {only: {}}\n"
+        "seeds: [0]\nmake_tuples: {positive: ['even'], prior: 0.5, num_tuples: 9}\n"
+        "train: {epochs: 1}\nruns: {only: {}}\n"
     )
     return folder
 

@@ -281,6 +281,6 @@ def test_the_papers_cells_stand_beside_ours(work, ntmp_done, tmp_path):
     ours = next(row["value"] for row in rows if row["metric"] == "accuracy")
     assert cells[:5] == ["mnist", "3:1", "3", "1", "0.5"]
     assert float(cells[-4]) == pytest.approx(0.9887)
-    assert cells[-2] == "ure+relu"
+    assert cells[-2] == "ure+relu/source"
     assert float(cells[-1]) == pytest.approx(ours - 0.9887)
     assert "Nothing was tested" in (tmp_path / "r" / "words.md").read_text()

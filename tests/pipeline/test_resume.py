@@ -239,7 +239,7 @@ def config() -> TrainConfig:
 def test_a_study_with_a_damaged_checkpoint_says_what_to_remove(launcher, tmp_path):
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\ntrain: {model: linear, epochs: 3}\n"
-        "runs: {only: {clamp: abs}}\n"
+        "seeds: [0]\nruns: {only: {clamp: abs}}\n"
     )
     study = ("run", tmp_path / "study.yaml", "--out", tmp_path / "cut")
     assert launcher.run(*study, at_step=(2, 3), signals=[INT]).code == 130
@@ -259,7 +259,7 @@ def test_an_interrupted_study_goes_on_where_it_stopped(launcher, tmp_path):
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\n"
         "train: {model: linear, epochs: 3}\n"
-        "runs: {only: {clamp: abs}}\n"
+        "seeds: [0]\nruns: {only: {clamp: abs}}\n"
     )
     whole, cut = (("run", tmp_path / "study.yaml", "--out", tmp_path / name) for name in ("whole", "cut"))
     assert launcher.run(*whole).code == 0
@@ -278,7 +278,7 @@ def test_a_changed_study_does_not_go_on_from_the_old_checkpoint(launcher, tmp_pa
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\n"
         "train: {model: linear, epochs: 3}\n"
-        "runs: {only: {clamp: abs}}\n"
+        "seeds: [0]\nruns: {only: {clamp: abs}}\n"
     )
     study = ("run", tmp_path / "study.yaml", "--out", tmp_path / "cut")
     assert launcher.run(*study, at_step=(2, 3), signals=[INT]).code == 130

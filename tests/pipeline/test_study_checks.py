@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
+from ntmp_cli.config import PipelineConfig
+from ntmp_cli.stages.pipeline import resolve
 
 STUDY = """
+seeds: [0]
 make_tuples: {{dataset: gaussians, tuples: ["3:1"], prior: 0.8, num_tuples: 60, unlabeled_size: 60}}
 train: {{model: linear, epochs: 1, trace_every: {trace_every}}}
 runs:
@@ -74,6 +77,11 @@ def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_setti
     assert {(row["dataset"], row["prior"]) for row in rows} == {
         (d, p) for d in ("digits", "gaussians") for p in (0.2, 0.8)
     }
+
+
+def test_a_study_that_names_no_seeds_has_the_papers_five() -> None:
+    study = resolve(PipelineConfig(make_tuples={"prior": 0.5}, runs={"only": {"method": "ure"}}), "study.yaml")
+    assert list(study.tuples) == [seed for _, seed in study.trainings] == [0, 1, 2, 3, 4]
 
 
 def test_a_bare_tuple_spec_in_yaml_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

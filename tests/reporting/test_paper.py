@@ -33,7 +33,8 @@ def test_the_paper_is_named_in_our_words() -> None:
 @pytest.mark.parametrize(
     ("method", "place", "mean"),
     [
-        ("ure+relu", {"dataset": "mnist", "n": 3, "m": 1, "prior": 0.5}, 0.9887),
+        ("ure+relu/source", {"dataset": "mnist", "n": 3, "m": 1, "prior": 0.5}, 0.9887),
+        ("ure+abs/source", {"dataset": "mnist", "n": 3, "m": 1, "prior": 0.2}, 0.9550),
         ("ure", {"dataset": "svhn", "n": 7, "m": 2, "prior": 0.5}, 0.8696),
         ("kmeans++", {"dataset": "cifar10", "n": 5, "m": 2, "prior": 0.8}, 0.5271),
     ],
@@ -46,6 +47,16 @@ def test_accuracy_is_found_by_data_set_tuples_prior_and_method(method: str, plac
     assert shown["paper"].startswith(f"{100 * mean:.2f} ± ")
     assert shown["difference"] == "+1.00"
     assert line[-1].number == pytest.approx(0.01)
+    assert line[4].text == "the paper"
+
+
+@pytest.mark.parametrize(("method", "paper"), [("ure+abs", "95.50 ± 0.09"), ("ure+relu", "96.44 ± 0.05")])
+def test_a_clamp_per_class_is_ours_and_stands_beside_the_same_clamp_per_source(method: str, paper: str) -> None:
+    row = group(method, 0.9, dataset="mnist", n=3, m=1, prior=0.2)
+    table = beside_the_paper([row], {}, title="Study")
+    (line,) = table.rows
+    assert (line[4].text, line[-2].text) == ("ours", f"{paper} ({method}/source)")
+    assert "of a clamp per class the same clamp per source" in table.caption
 
 
 @pytest.mark.parametrize(
@@ -88,15 +99,16 @@ def test_a_method_that_the_paper_lacks_stands_beside_its_best() -> None:
     ((*_, paper, difference),) = table.rows
     assert paper.text.startswith(f"{100 * means[best]:.2f} ± ")
     assert paper.text.endswith(f"({best})")
-    assert (best, difference.text) == ("ure+relu", "−0.05")
-    assert "stands beside the paper's best" in table.caption
+    assert (best, difference.text) == ("ure+relu/source", "−0.05")
+    assert table.rows[0][4].text == "ours"
+    assert "else the paper's best of the same setting" in table.caption
 
 
 def test_the_best_of_a_calibration_is_the_smallest() -> None:
     row = group("count", 0.02, "ece_scaled_labels", dataset="fashion-mnist", prior=7 / 12)
     facts = {(cell_of(row), MethodVariant("count", "")): RunSetting(0.25, False)}
     ((*_, paper, _),) = beside_the_paper([row], facts, title="Study").rows
-    assert paper.text.endswith("(ure+abs)")
+    assert paper.text.endswith("(ure+abs/source)")
 
 
 def test_an_oracle_competes_with_no_method() -> None:

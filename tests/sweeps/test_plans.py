@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig
 from ntmp_cli.data.specs import mean_rate, parse_spec, sample_sizes
 from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.learning.method import methods
 from ntmp_cli.settings import build
 from ntmp_cli.sweeps.plans import plan_count_noise, plan_gap, plan_grid, plan_prior
 
@@ -77,11 +78,29 @@ def test_runs_are_crossed_with_points_and_seeds():
 
 def test_count_noise_is_in_the_tuples_and_training_does_not_know():
     plan = plan_count_noise(CountNoiseSweepConfig(make_tuples={"prior": 0.5}, rates=(0.2, 0.0), seeds=(4,)))
-    assert [cell.name for cell in plan.cells] == ["count_noise=0,seed=4", "count_noise=0.2,seed=4"]
-    assert [cell.tuples_name for cell in plan.cells] == ["count_noise=0,seed=4", "count_noise=0.2,seed=4"]
-    assert [cell.tuples.count_noise for cell in plan.cells if cell.tuples] == [0.0, 0.2]
+    tuples = ["count_noise=0,seed=4", "count_noise=0.2,seed=4"]
+    names = [f"run={run},{name}" for run in ("count", "ure+abs") for name in tuples]
+    assert [cell.name for cell in plan.cells] == names
+    assert [cell.tuples_name for cell in plan.cells] == 2 * tuples
+    assert [cell.tuples.count_noise for cell in plan.cells if cell.tuples] == [0.0, 0.2, 0.0, 0.2]
     assert {cell.training.prior for cell in plan.cells} == {0.5}
     assert {cell.training.model_dump().get("count_noise", 0.0) for cell in plan.cells} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({}, ["count", "ure+abs"]),
+        ({"train": {"epochs": 3}}, ["count", "ure+abs"]),
+        ({"train": {"method": "ure"}}, ["ure+relu"]),
+        ({"train": {"clamp": "none"}}, ["ure"]),
+        ({"runs": {"mine": {"method": "uucor"}}}, ["uucor"]),
+    ],
+)
+def test_count_noise_compares_the_likelihood_and_the_clamped_risk_unless_told_otherwise(settings, labels):
+    plan = plan_count_noise(CountNoiseSweepConfig(make_tuples={"prior": 0.5}, rates=(0.1,), seeds=(0,), **settings))
+    trainings = [cell.training for cell in plan.cells]
+    assert [methods.get(training.method).label(training) for training in trainings] == labels
 
 
 def test_the_gap_is_between_the_prior_of_u_and_the_rate():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.bags import bags_of_pool
 from ntmp_cli.learning.groups import effective_gap
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.tuple_source import Task
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ntmp_cli.learning.batches import Batch
+
+
+# Instances per forward pass.
+PIECE = 4096
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class _Prepared:
 @methods.register("attention-mil")
 class AttentionMil(GradientMethod):
     """Attention pooling on frozen features, bags classified by their rate (Ilse et al. 2018)."""
+
+    expects_encoder = True
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -59,10 +66,7 @@ class AttentionMil(GradientMethod):
     def prepare(self, batch: Batch, progress: float) -> _Prepared:
         import torch
 
-        inside = batch.sizes
-        # Bags of U have the lengths of the batch's tuples, in turn; what is left over is in no bag.
-        lengths = np.resize(inside, max(1, -(-batch.unlabeled // int(inside.min()))))
-        outside = lengths[np.cumsum(lengths) <= batch.unlabeled]
+        inside, outside = batch.sizes, bags_of_pool(batch.sizes, batch.unlabeled)
         sizes = np.concatenate([inside, outside])
         high = np.concatenate([batch.counts / batch.sizes, np.full(len(outside), self.prior)]) > self.mean_rate
         owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
@@ -77,6 +81,22 @@ class AttentionMil(GradientMethod):
         loss = F.binary_cross_entropy_with_logits(bag, labels)
         right = ((bag > 0) == (labels > 0.5)).float().mean()
         return loss, torch.stack([loss, right]).detach()
+
+    @classmethod
+    def bag_scores(cls, scorer: Any, raw: NDArray[np.generic], sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """vᵀh of every bag."""
+        import torch
+
+        from ntmp_cli.learning.models import AttentionHead
+
+        head, owner = scorer.network, torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        assert isinstance(head, AttentionHead), "attention-mil trains an attention head"
+        device = scorer.factor.device
+        with torch.inference_mode():
+            pieces = torch.split(torch.from_numpy(raw), PIECE)
+            both = [head.margins_and_logits(scorer.inputs(piece.to(device))).cpu().double() for piece in pieces]
+        margins, logits = torch.cat(both).T if both else torch.empty(2, 0, dtype=torch.float64)
+        return pool(margins, logits, owner, len(sizes)).numpy()
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         loss, right = telemetry.mean(axis=0).tolist()

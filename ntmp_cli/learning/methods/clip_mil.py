@@ -6,11 +6,15 @@ prompt alone a cosine has no natural threshold; it is set where the share π of 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.bags import bag_means
 from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, methods
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task
@@ -43,6 +47,11 @@ class ClipMil(FittedMethod):
                 "clip-mil needs a positive prompt",
                 hint='Set `clip_prompts`, for example to "a photo of an even digit" and "a photo of an odd digit".',
             )
+
+    @classmethod
+    def bag_scores(cls, scorer: Any, raw: NDArray[np.generic], sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """The mean score of every bag."""
+        return bag_means(scorer.score(raw), sizes)
 
     def fit(self, data: FitData) -> LinearFit:
         from ntmp_cli.learning.clip import load_clip

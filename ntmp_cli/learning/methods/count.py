@@ -15,8 +15,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.caching import cached_by_composition
 from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
-from ntmp_cli.learning.methods.ure import RISK_TERMS, MarginSettings
-from ntmp_cli.settings import MethodSettings
+from ntmp_cli.learning.methods.ure import RISK_TERMS, CountNoiseSettings, MarginSettings, counts_behind
 from ntmp_cli.tuple_source import Task
 
 if TYPE_CHECKING:
@@ -41,14 +40,6 @@ LONG = 10
 USUAL = 3
 # The sign test after every epoch needs no more tuples.
 SIGN_TEST_TUPLES = 1000
-
-
-class CountNoiseSettings(MethodSettings):
-    """Of methods that are judged by the likelihood of counts."""
-
-    count_noise: float = Field(
-        0.0, ge=0, lt=1, description="Probability that a recorded count is off by one, in the count likelihood."
-    )
 
 
 class CountSettings(CountNoiseSettings, MarginSettings):
@@ -166,8 +157,10 @@ class Count(CountPlain):
         assert isinstance(config.settings, CountSettings)
         self.options = config.settings
         require_side(self.options, task, self.prior)
-        self._coefficients = cached_coefficients(self.prior)
-        sizes, rates = [n * k for n, _, k in task.strata], [m / n for n, m, _ in task.strata]
+        expected = counts_behind(task, self.options.count_noise)
+        self._coefficients = cached_coefficients(self.prior, expected=expected)
+        counts = {(n, m): m for n, m, _ in task.strata} if expected is None else expected.by_stratum
+        sizes, rates = [n * k for n, _, k in task.strata], [counts[n, m] / n for n, m, _ in task.strata]
         groups = [*sizes, task.unlabeled], [*rates, self.prior]
         # A prior that is not trusted orients nothing.
         by_risk = self.options.warmup == "risk" and self.options.trust != "counts"

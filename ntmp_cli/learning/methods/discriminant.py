@@ -9,7 +9,8 @@ import numpy as np
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.groups import rate_shift, require_orientation
 from ntmp_cli.learning.method import FitData, FittedMethod, HeldoutRisk, HeldoutScores, LinearFit, methods
-from ntmp_cli.learning.methods.count import CountNoiseSettings, tuple_nll
+from ntmp_cli.learning.methods.count import tuple_nll
+from ntmp_cli.learning.methods.ure import CountNoiseSettings
 
 if TYPE_CHECKING:
     from ntmp_cli.counting.laws import NoiseLaw

@@ -28,7 +28,7 @@ TINY = 1e-7
 class EntropySettings(MethodSettings):
     """Of a match of proportions with an entropy penalty."""
 
-    entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance entropy in llp-bagce.")
+    entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance-entropy penalty.")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class _Prepared:
 
 
 class _Proportions(GradientMethod):
+    settings = EntropySettings
+
     def prepare(self, batch: Batch, progress: float) -> _Prepared:
         import torch
 
@@ -53,7 +55,8 @@ class _Proportions(GradientMethod):
         mean = tuple_means(z.sigmoid(), prepared.sizes.to(z.device))
         mismatch = self.mismatch(mean, prepared.rates.to(z.device)).mean()
         entropy = F.binary_cross_entropy_with_logits(z, z.sigmoid())
-        weight = self.entropy_weight()
+        assert isinstance(self.config.settings, EntropySettings)
+        weight = self.config.settings.entropy_weight
         loss = mismatch + weight * entropy if weight else mismatch
         return loss, torch.stack([mismatch.detach(), entropy.detach()])
 
@@ -73,22 +76,13 @@ class _Proportions(GradientMethod):
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
         """How far the mean prediction of every tuple is from its rate."""
 
-    def entropy_weight(self) -> float:
-        return 0.0
-
 
 @methods.register("llp-bagce")
 class BagCrossEntropy(_Proportions):
     """Label proportions: cross-entropy of a tuple's mean prediction and its rate."""
 
-    settings = EntropySettings
-
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
         return cross_entropy(rates, mean)
-
-    def entropy_weight(self) -> float:
-        assert isinstance(self.config.settings, EntropySettings)
-        return self.config.settings.entropy_weight
 
 
 @methods.register("llp-js")

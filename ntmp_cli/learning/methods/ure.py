@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,12 +16,15 @@ from ntmp_cli.learning.batch_assignment import BatchAssignment, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.settings import MethodSettings
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import Task, TupleSource
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ntmp_cli.learning.batches import Batch
+    from ntmp_cli.learning.noisy_counts import ExpectedCounts
+
+log = logging.getLogger(__name__)
 
 Clamp = Literal["none", "relu", "abs"]
 ClampScope = Literal["class", "source"]
@@ -30,13 +34,25 @@ MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
 RISK_TERMS: dict[ClampScope, tuple[str, str]] = {"class": ("positive", "negative"), "source": ("tuples", "unlabeled")}
 
 
+class CountNoiseSettings(MethodSettings):
+    """Of methods to which a wrong count matters."""
+
+    count_noise: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a recorded count is off by one: in the count likelihood, and in the rates of the "
+        "risk.",
+    )
+
+
 class MarginSettings(MethodSettings):
     """Of methods that weigh the risk by its gap."""
 
     margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
 
 
-class UuSettings(MarginSettings):
+class UuSettings(CountNoiseSettings, MarginSettings):
     """Of the uncorrected risk."""
 
     loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
@@ -55,10 +71,20 @@ class RiskSettings(UuSettings):
     clamp_scope: ClampScope = Field(
         "class", description="Risk terms that are clamped: per class (Lu et al. 2020) or per source (the paper)."
     )
-    mixing: Mixing = Field(
-        "stratified",
-        description="Minimum-variance weights over all strata, the paper's pooled mean rate, or UU's flat pool.",
+    mixing: Literal["auto", Mixing] = Field(
+        "auto",
+        description="stratified: minimum-variance weights over all strata; pooled: the paper's mean rate; flat: UU's "
+        "pool. auto: stratified, but pooled where counts look off by one and --count-noise is not given.",
     )
+
+
+def counts_behind(task: Task, noise: float) -> ExpectedCounts | None:
+    """The expected true counts behind recorded ones; None where counts are exact as far as is known."""
+    if noise == 0:
+        return None
+    from ntmp_cli.learning.noisy_counts import ExpectedCounts
+
+    return ExpectedCounts.of(task, noise)
 
 
 @dataclass(frozen=True)
@@ -74,23 +100,69 @@ class Ure(GradientMethod):
     """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS."""
 
     settings: ClassVar[type[MethodSettings]] = RiskSettings
-    implied_by = frozenset(RiskSettings.model_fields)
+    implied_by = frozenset(RiskSettings.model_fields.keys() - CountNoiseSettings.model_fields.keys())
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         import torch
 
-        from ntmp_cli.learning.risk import cached_coefficients
-
         super().__init__(config, task)
         self.risk = self.risk_settings(config)
+        self._mixing: Mixing = "stratified" if self.risk.mixing == "auto" else self.risk.mixing
+        self._expected = counts_behind(task, self.risk.count_noise)
+        self._rates = [m / n for n, m, _ in task.strata]
+        if self._expected is not None:
+            self._rates = [self._expected.by_stratum[n, m] / n for n, m, _ in task.strata]
         # Pooled, and ᾱ inside the margin: batches from one side of π each, which `resample` makes.
         self._below = self._share_below()
         if self._below is None:
             self._require_identifiable()
         self._weighted = False
         self._full_weight = torch.ones(1)
-        flat_rate = task.rate if self.risk.mixing == "flat" else None
-        self._coefficients = cached_coefficients(self.prior, self.risk.mixing, flat_rate)
+        self._weigh(self._flat_rate if self._mixing == "flat" else None)
+
+    def _weigh(self, shared_rate: float | None) -> None:
+        from ntmp_cli.learning.risk import cached_coefficients
+
+        self._shared_rate = shared_rate
+        self._coefficients = cached_coefficients(self.prior, self._mixing, shared_rate, self._expected)
+
+    @property
+    def _mean_rate(self) -> float:
+        """ᾱ: the mean of m/n over tuples."""
+        return float(np.average(self._rates, weights=[k for *_, k in self.task.strata]))
+
+    @property
+    def _flat_rate(self) -> float:
+        """Σm/Σn."""
+        return float(np.average(self._rates, weights=[n * k for n, _, k in self.task.strata]))
+
+    def study(self, source: TupleSource) -> None:
+        """Pool the strata where counts of an unknown noise look off by one, so that the errors average out."""
+        if self._mixing != "stratified" or self._expected is not None or len(self.task.strata) < 2:
+            return
+        from ntmp_cli.learning.closed_form import training_blocks
+        from ntmp_cli.learning.noisy_counts import count_scatter
+
+        scatter = count_scatter(training_blocks(self.config, source), self.task, self.prior)
+        if scatter is None or not scatter.is_noisy:
+            return
+        poolable = abs(self._mean_rate - self.prior) >= max(self.risk.margin, NO_GAP)
+        if self.risk.mixing == "auto" and poolable:
+            self._mixing = "pooled"
+            # Of all tuples: the mean rate of a batch would have the noise of its few counts.
+            self._weigh(self._mean_rate)
+            done = "all tuples share their mean rate (mixing 'pooled'), in which the errors average out"
+        elif self.risk.mixing == "auto":
+            done = f"but their mean rate {self._mean_rate:.3g} is too near the prior to pool them: the risk is biased"
+        else:
+            done = "and with mixing 'stratified' as given the risk is biased"
+        log.warning(
+            "about %.0f %% of the counts look off by one, or the prior is wrong: %s. With the noise known "
+            "(count_noise %.2g) strata have their corrected rates",
+            100 * scatter.rate,
+            done,
+            scatter.rate,
+        )
 
     @classmethod
     def risk_settings(cls, config: TrainConfig) -> RiskSettings:
@@ -148,6 +220,7 @@ class Ure(GradientMethod):
             "risk_terms": dict(zip(names, terms.mean(axis=0).tolist(), strict=True)),
             "negative_rate": dict(zip(names, (terms < 0).mean(axis=0).tolist(), strict=True)),
             "downweighted": int((weights < 1).sum()),
+            "mixing": self._mixing,
         }
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
@@ -155,36 +228,28 @@ class Ure(GradientMethod):
 
         if self._weighted:  # held-out instances have no weights, and without them another prior
             return None
-        value = unbiased_risk(
-            heldout,
-            self.prior,
-            self.risk.loss,
-            "stratified" if self._below is not None else self.risk.mixing,
-            self.task.rate if self.risk.mixing == "flat" else None,
-        )
+        mixing: Mixing = "stratified" if self._below is not None else self._mixing
+        value = unbiased_risk(heldout, self.prior, self.risk.loss, mixing, self._shared_rate, self._expected)
         return None if value is None else HeldoutRisk(value)
 
     def _share_below(self) -> float | None:
         """Share of batches from below π where `resample` must divide the sides; None where it need not, or cannot."""
-        strata = self.task.strata
-        near = abs(float(np.average([m / n for n, m, _ in strata], weights=[k for *_, k in strata])) - self.prior)
-        if self.risk.margin_policy != "resample" or self.risk.mixing != "pooled" or near >= self.risk.margin:
+        near = abs(self._mean_rate - self.prior)
+        if self.risk.margin_policy != "resample" or self._mixing != "pooled" or near >= self.risk.margin:
             return None
-        return share_below(strata, self.prior)
+        return share_below(self.task.strata, self.prior)
 
     def _require_identifiable(self) -> None:
         """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
-        task, mixing = self.task, self.risk.mixing
-        rates = [m / n for n, m, _ in task.strata]
+        task, mixing = self.task, self._mixing
         if mixing in ("pooled", "flat"):
-            tuples = [k for *_, k in task.strata]
-            mean = task.rate if mixing == "flat" else float(np.average(rates, weights=tuples))
+            mean = self._flat_rate if mixing == "flat" else self._mean_rate
             gap = abs(mean - self.prior)
             reason = f"the mean tuple rate ᾱ = {mean:.6g} equals the prior π = {self.prior:.6g}"
             hint = "Use the method ure with stratified mixing if the tuples have several rates, or another prior."
         else:
             sizes = [n * k for n, _, k in task.strata]
-            gap = effective_gap([*sizes, task.unlabeled], [*rates, self.prior])
+            gap = effective_gap([*sizes, task.unlabeled], [*self._rates, self.prior])
             reason = f"every tuple's rate equals the prior π = {self.prior:.6g} (effective gap √D/S₀ = 0)"
             hint = "Mix in tuples of another rate, such as 3:2 beside 3:1, or use another unlabeled pool."
         if gap < NO_GAP:

@@ -20,6 +20,7 @@ from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.methods.attention_mil import AttentionMil, pool
 from ntmp_cli.learning.models import AttentionHead, Scorer
+from ntmp_cli.stages.evaluate import run_metrics
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
 from ntmp_cli.tuple_source import Task
@@ -170,6 +171,18 @@ def test_the_loss_is_the_mean_cross_entropy_of_bags() -> None:
     assert telemetry.tolist() == pytest.approx([expected, np.mean((s > 0) == y)], abs=1e-5)
 
 
+def test_bag_scores_are_those_of_the_objective() -> None:
+    """vᵀh as the loss pools it, of the scorer in evaluation mode and in pieces of any size."""
+    head, raw = AttentionHead(4), np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    torch.nn.init.normal_(head.attention.weight)
+    scorer, sizes = Scorer(head, torch.full((4,), 2.0), torch.ones(4)).eval(), np.array([3, 2, 4])
+    found = AttentionMil.bag_scores(scorer, raw, sizes)
+    assert found is not None
+    both = head.train()(2 * torch.from_numpy(raw) - 1).detach().double().numpy()
+    expected = by_loop(both[:, 0], both[:, 1], np.repeat(np.arange(3), sizes), 3)
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
 # --- learning -----------------------------------------------------------------------------------
 
 
@@ -188,6 +201,9 @@ def test_margins_are_never_mirrored(tmp_path: Path, specs: tuple[str, ...], prio
     scores = read_scores(run)["test"]
     assert roc_auc_score(read_labels(run), scores) > 0.9
     assert run.summary.model == "attention"
+    evaluated = run_metrics(run, ["bag_auroc", "bag_accuracy"], prior)
+    assert (evaluated["bag_auroc"] or 0) > 0.7
+    assert (evaluated["bag_accuracy"] or 0) > 0.6
 
 
 def test_bags_that_are_all_alike_are_refused(tmp_path: Path) -> None:
