@@ -107,7 +107,7 @@ def _around_mode(n: int, tuples: Mapping[int, int]) -> bool:
     near = most + sum(beside) == sum(tuples.values())
     # Three standard deviations of an even split.
     even = len(beside) < 2 or abs(beside[0] - beside[1]) <= 3 * np.sqrt(sum(beside))
-    return near and even and 2 * most > sum(tuples.values())
+    return bool(near and even and 2 * most > sum(tuples.values()))
 
 
 def _rates(task: Task, prior: float, noise: float) -> Floats:
