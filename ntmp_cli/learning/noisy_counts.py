@@ -30,6 +30,8 @@ Integers = NDArray[np.int64]
 RATES = np.linspace(0.0, 0.5, 51)
 # Counts are called noisy where that explains the group means better than exact counts do by so much of χ²: p = 0.001.
 CLEAR_GAIN = 10.83
+# Where counts scatter evenly about one count, as noise makes them, pooling loses next to nothing: a little will do.
+LIKELY_GAIN = 1.0
 # A mean needs a few tuples before its sampling error is known.
 FEWEST_TUPLES = 20
 
@@ -56,10 +58,12 @@ class CountScatter(NamedTuple):
 
     rate: float
     gain: float
+    around_one_count: bool = False
+    """Whether the counts scatter as noise about one count makes them."""
 
     @property
     def is_noisy(self) -> bool:
-        return self.gain > CLEAR_GAIN
+        return self.gain > (LIKELY_GAIN if self.around_one_count else CLEAR_GAIN)
 
 
 class _Means(NamedTuple):
@@ -86,7 +90,24 @@ def count_scatter(data: FitData, task: Task, prior: float) -> CountScatter | Non
     misfits = np.array([sum(_misfit(fold, _rates(task, prior, rate)) for fold in folds) for rate in RATES])
     # Of rates that explain the means about equally well, the least.
     least = int(np.argmax(misfits <= misfits.min() + 1))
-    return CountScatter(float(RATES[least]), float(misfits[0] - misfits.min()))
+    return CountScatter(float(RATES[least]), float(misfits[0] - misfits.min()), scatter_around_one_count(task))
+
+
+def scatter_around_one_count(task: Task) -> bool:
+    """Whether, of every length, most tuples have one count and the others are one off, to both sides about as often."""
+    by_length: dict[int, dict[int, int]] = {}
+    for n, m, tuples in task.strata:
+        by_length.setdefault(n, {})[m] = tuples
+    return all(_around_mode(n, tuples) for n, tuples in by_length.items())
+
+
+def _around_mode(n: int, tuples: Mapping[int, int]) -> bool:
+    mode, most = max(tuples.items(), key=lambda item: item[1])
+    beside = [tuples.get(m, 0) for m in (mode - 1, mode + 1) if 0 <= m <= n]
+    near = most + sum(beside) == sum(tuples.values())
+    # Three standard deviations of an even split.
+    even = len(beside) < 2 or abs(beside[0] - beside[1]) <= 3 * np.sqrt(sum(beside))
+    return bool(near and even and 2 * most > sum(tuples.values()))
 
 
 def _rates(task: Task, prior: float, noise: float) -> Floats:

@@ -16,7 +16,7 @@ from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.method import FitData, methods
-from ntmp_cli.learning.noisy_counts import CountScatter, ExpectedCounts, count_scatter
+from ntmp_cli.learning.noisy_counts import CountScatter, ExpectedCounts, count_scatter, scatter_around_one_count
 from ntmp_cli.learning.risk import coefficients
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
@@ -94,6 +94,27 @@ def test_noisy_counts_give_themselves_away(design, noise) -> None:
     found = [scatter(design, noise, seed, tuples=2000) for seed in range(6)]
     assert sum(one.is_noisy for one in found) >= 5
     assert np.median([one.rate for one in found]) == pytest.approx(noise, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("strata", "expected"),
+    [
+        ([(3, 0, 24), (3, 1, 430), (3, 2, 26)], True),
+        ([(3, 0, 20), (3, 1, 400), (5, 1, 9), (5, 2, 300), (5, 3, 14)], False),  # (3, 2) should be there
+        ([(3, 0, 400), (3, 1, 40)], True),  # nothing lies below 0
+        ([(3, 1, 700), (3, 2, 300)], False),  # two specs
+        ([(3, 0, 250), (3, 1, 250), (3, 2, 250), (3, 3, 250)], False),
+        ([(7, 1, 20), (7, 3, 400), (7, 4, 20)], False),  # two off
+    ],
+)
+def test_scatter_around_one_count_is_recognised(strata, expected) -> None:
+    assert scatter_around_one_count(Task(strata, 800)) is expected
+
+
+def test_little_evidence_is_enough_where_counts_scatter_around_one() -> None:
+    found = [scatter(ONE_SPEC, 0.1, seed, tuples=300) for seed in range(8)]
+    assert all(one.around_one_count for one in found)
+    assert sum(one.is_noisy for one in found) >= 7
 
 
 def test_one_stratum_tells_nothing() -> None:

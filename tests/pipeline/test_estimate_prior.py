@@ -70,8 +70,16 @@ def test_the_chosen_estimator_is_the_one_used(gaussian, ntmp_done, tmp_path):
     assert other["prior"] == estimate["estimators"]["moments"]["value"]
 
 
-@pytest.mark.parametrize("more", [(), ("--folds", 2), ("--model", "auto")], ids=["held-out", "folds", "table"])
-def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, tmp_path, more):
+@pytest.mark.parametrize(
+    ("more", "scored"),
+    [
+        ((), "both"),
+        pytest.param(("--model", "mlp"), "heldout", marks=pytest.mark.slow),
+        pytest.param(("--model", "mlp", "--folds", 2), "train", marks=pytest.mark.slow),
+    ],
+    ids=["table", "held-out", "folds"],
+)
+def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, tmp_path, more, scored):
     """U is small here, so that proxy and U are scored in ten folds; its numbers are those of these scores alone."""
     tuples, _, estimate = gaussian
     chosen = (*LIGHT, *more, "--estimator", "paper", "--json", "--out", tmp_path / "p")
@@ -84,12 +92,11 @@ def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, 
     summary = open_artifact(tuples).summary
     assert facts["unlabeled"] == summary.unlabeled.train + summary.unlabeled.heldout
     # In tuples of (3, 1) every tuple that is scored has one proxy.
-    by_way = {"--folds": summary.tuples.train, "": summary.tuples.heldout}
-    if "auto" not in more:
-        assert facts["proxies"] == by_way[str(more[0]) if more else ""]
+    tuples_of = {"train": summary.tuples.train, "heldout": summary.tuples.heldout}
+    assert facts["proxies"] == tuples_of.get(scored, sum(tuples_of.values()))
     scores = ProxyScores(stored["paper_proxy"].astype(float), stored["paper_unlabeled"].astype(float))
     again = paper_estimate(scores, np.random.default_rng(0), resamples=10)
-    assert result["prior"] == pytest.approx(again.estimate.value, abs=1e-3)
+    assert result["estimators"]["paper"]["value"] == pytest.approx(again.estimate.value, abs=1e-3)
     assert result["neyman_pearson_as_in_the_paper"]["value"] == pytest.approx(again.bound.value, abs=1e-3)
     assert estimate["paper_protocol"] is None
 
