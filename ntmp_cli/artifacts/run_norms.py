@@ -21,7 +21,6 @@ Floats = NDArray[np.float64]
 Inputs = Callable[[NDArray[Any]], Floats]
 # Tuples, or unlabeled instances, that are read at a time.
 ROWS = 256
-BYTE = 255
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def norms_of_run(run: RunArtifact, tuples: TuplesArtifact | None) -> tuple[NormC
         return scores.reason
     if tuples is not None:
         return scores.norms, _measured(StoredTuples(tuples), scores.inputs)
-    # Without the tuples, norms are known only where every pixel is a byte.
+    # Without the tuples, norms are known only of images of bytes.
     if run.summary.instance.dtype != "uint8" or run.summary.encoder is not None:
         return "the norms of the instances are not known without the tuples that the run was trained on"
     return scores.norms, _bounded(run, scores.inputs)
@@ -107,9 +106,9 @@ def _measured(source: StoredTuples, inputs: Inputs) -> Radii:
 
 
 def _bounded(run: RunArtifact, inputs: Inputs) -> Radii:
-    """Of any image of bytes."""
+    """Of any image whose pixels are in [0, 1] after scaling."""
     instance = run.summary.instance
-    ends = [inputs(np.full((1, *instance.shape), value, dtype=np.uint8)) for value in (0, BYTE)]
+    ends = [inputs(np.full((1, *instance.shape), value, dtype=np.uint8)) for value in (0, round(instance.scale))]
     radius = sqrt(float((np.max(np.abs(ends), axis=0) ** 2).sum()) + 1)
     return Radii(radius, radius, radius, measured=False)
 

@@ -248,6 +248,7 @@ def _generalisation(run: DesignFacts) -> Section:
     ]
     if run["excess_risk"] is None:
         return Section(title, (*lines, ("bound on the excess risk", f"{NO_BOUND}: the risk is not identifiable")))
+    lines.append(("holds for", "the scores of least unbiased risk among those of such norms"))
     vacuous = f", vacuous: no two risks differ by more than {run['range']:.3g}" if run["vacuous"] else ""
     terms = f"{_times(run['complexity_term'])} by complexity and {_times(run['deviation_term'])} by chance"
     bound = f"{_times(run['excess_risk'])} with {run['confidence']:.4g} confidence ({terms}){vacuous}"

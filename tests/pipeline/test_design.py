@@ -200,6 +200,14 @@ def test_a_run_alone_is_judged_by_what_it_says_of_itself(ntmp_done, tuples, mlp_
     assert "## Generalisation of the run (ure+relu, mlp)" in (tmp_path / "d" / "design.md").read_text()
 
 
+def test_scores_without_a_known_bound_say_why(ntmp_done, tuples, tmp_path):
+    ntmp_done("train", "--tuples", tuples, "--method", "attention-mil", "--epochs", 1, "--out", tmp_path / "run")
+    facts = ntmp_done("design", "--tuples", tuples, "--run", tmp_path / "run", "--json").json["generalisation"]
+    assert facts["reason"].startswith("attention is no chain of linear layers and ReLU")
+    shown = " ".join(ntmp_done("design", "--run", tmp_path / "run").out.split())
+    assert "bound on the excess risk no bound: attention is no chain" in shown
+
+
 def test_a_run_of_other_tuples_is_refused(ntmp, ntmp_done, mlp_run, tmp_path):
     made = ("make-tuples", "--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--num-tuples", 40, "--seed", 7)
     ntmp_done(*made, "--out", tmp_path / "t")
