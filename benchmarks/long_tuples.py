@@ -66,7 +66,7 @@ class Way(NamedTuple):
 WAYS = {
     "before": Way({"membership": 0.0}),
     "`count`": Way({}),
-    "labels": Way({"self_training": 0.0, "warmup": "none", "trust": "prior"}, labels=True),
+    "labels": Way({"method": "count-plain"}, labels=True),  # of tuples of one the likelihood is the cross-entropy
     "labels and pool": Way({"trust": "prior"}, labels=True),
     "all labels": Way({"method": "supervised"}),
 }
@@ -89,11 +89,12 @@ def accuracy(setting: Setting, way: Way, seed: int) -> float:
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
     """Mean accuracies in percent, one row per setting."""
-    rows = [["tuples", *WAYS]]
+    rows = [["tuples", "seeds", *WAYS]]
     for name, by_way in results.items():
-        rows.append([name, *(f"{100 * np.mean(by_way[way]):.1f}" if way in by_way else "–" for way in WAYS)])
+        seeds = str(min(map(len, by_way.values())))
+        rows.append([name, seeds, *(f"{100 * np.mean(by_way[way]):.1f}" if way in by_way else "–" for way in WAYS)])
     header, *body = ("| " + " | ".join(row) + " |" for row in rows)
-    return "\n".join([header, "|---" + "|---:" * len(WAYS) + "|", *body])
+    return "\n".join([header, "|---" + "|---:" * (1 + len(WAYS)) + "|", *body])
 
 
 def fill(page: str, text: str) -> str:

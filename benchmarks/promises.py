@@ -5,7 +5,7 @@
 
 Every draw splits a table anew into tuples and other rows. Of the other rows a pool is sampled whose share of positives
 is uniform between .1 and .9; its labels are the truth. The learner is `linear`, the cheapest. Results are written to
-benchmarks/promises/intervals.json; `python docs/write_promises.py` makes docs/promises.md of them.
+benchmarks/promises/intervals.json; `python -m docs.write_promises` makes docs/promises.md of them.
 """
 
 from __future__ import annotations

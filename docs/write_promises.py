@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from benchmarks.orientation import SETTINGS
+from benchmarks.table_data import SOURCES
 from ntmp_cli.evaluation.intervals import t_interval
 from ntmp_cli.stages.audit import NOTABLE_GAP
 
@@ -20,37 +22,35 @@ LEVEL = 0.05
 
 HEAD = """# How often promises hold
 
-Written by `python docs/write_promises.py` from benchmarks/promises/. A 95 % interval should cover the truth in 95
+Written by `python -m docs.write_promises` from benchmarks/promises/. A 95 % interval should cover the truth in 95
 of 100 cases. Here it is counted on data whose labels the learner never sees. Behind every share is its exact
 binomial 95 % interval. Designs were chosen on other seeds than those that are counted.
 """
 
 PRIOR = """## The prior of the pool, and metrics without labels
 
-`python -m benchmarks.promises`: 13 real tables, 20 splits each, the learner `linear`. Of the rows that are in no
-tuple a pool is sampled whose share of positives is uniform between .1 and .9; "exact" pools have this share, in
-"i.i.d." pools every row is positive with this probability. The truth of a metric is its value on the labelled pool,
-at the prior of the pool. "Told" is the share of draws in which a number was given: elsewhere `audit` and `predict`
-say "cannot be told".
+`python -m benchmarks.promises`: 13 real tables, as many splits as the second table says, the learner `linear`. Of the
+rows that are in no tuple a pool is sampled whose share of positives is uniform between .1 and .9; "exact" pools have
+this share, in "i.i.d." pools every row is positive with this probability. The truth of a metric is its value on the
+labelled pool, at the prior of the pool. "Told" is the share of draws in which a number was given: elsewhere `audit` and
+`predict` say "cannot be told". The three last tables have natural groups.
 """
 
 ORIENTATION = """## Orientation
 
-`python -m benchmarks.orientation`: short trainings of a linear network by `count` on two Gaussians in ten
-dimensions, with i.i.d. pools. "Certain" is z of at least 3. The classes are exchanged where the AUROC of labelled
-instances is below one half. Of the settings in the script those that are listed were run; rare positives with a
-larger pool and `mlp` were not. The rows of half-positive tuples with a pool of 4,000 and with weak classes, of the
-paper's setting and of the wrong prior were run twice with the same seeds, before and after a change of the rule for
-trainings with a warm-up.
+`python -m benchmarks.orientation`: short trainings by `count` of a linear network, or of `mlp` where it says so, on two
+Gaussians in ten dimensions, with i.i.d. pools. "Certain" is z of at least 3. The classes are exchanged where the AUROC
+of labelled instances is below one half. {missing}The rows of half-positive tuples with a pool of 4,000 and with weak
+classes, of the paper's setting and of the wrong prior were run twice with the same seeds, before and after a change of
+the rule for trainings with a warm-up.
 """
 
 AUDIT = """## Exact counts that an audit calls wrong
 
-`python -m benchmarks.audit_flags`: the linear learner on real tables (all but Benefits, mlc_churn and
-KosteckiDillon, which were not run), 20 splits each, and on two data sets whose scores are good (digits, breast
-cancer). "Before" is the audit as it was. Counts are moved by one in 10 % of the tuples to see what it finds. It is
-silent where errors of the classifier and of the counts cannot be told apart, which is most of the time on tables
-with weak classes.
+`python -m benchmarks.audit_flags`: the linear learner on {tables} real tables{missing}, {splits} splits each, and
+on two data sets whose scores are good (digits, breast cancer). "Before" is the audit as it was. Counts are moved by one
+in 10 % of the tuples to see what it finds. It is silent where errors of the classifier and of the counts cannot be told
+apart, which is most of the time on tables with weak classes.
 """
 
 DRIFT = """## Drift that is seen in a pool without any
@@ -117,12 +117,13 @@ def intervals() -> str:
             [
                 name,
                 f"{np.mean([draw['tuples'] for draw in of_table]):.0f}",
+                str(len({draw["seed"] for draw in of_table})),
                 shown(sum(covers(draw["prior"]) for draw in of_table), len(of_table)),
                 shown(sum(map(covers, told)), len(told)),
                 f"{len(told) / len(of_table):.0%}",
             ]
         )
-    second = table(("table", "tuples", "prior covered", "accuracy covered", "accuracy told"), by_table)
+    second = table(("table", "tuples", "splits", "prior covered", "accuracy covered", "accuracy told"), by_table)
     return PRIOR + "\n" + table(header, rows) + "\n" + second
 
 
@@ -143,7 +144,9 @@ def orientation() -> str:
     certain, uncertain = (shown(whole[kind]["wrong"], whole[kind]["of"]) for kind in ("certain", "uncertain"))
     header = ("setting", "trainings", "refused", "certain but exchanged", "uncertain and exchanged")
     words = f"Of all: exchanged though certain {certain}; exchanged where a warning said so {uncertain}.\n"
-    return ORIENTATION + "\n" + table(header, rows) + "\n" + words
+    missing = [f'"{name}"' for name in SETTINGS if name not in page]
+    said = ORIENTATION.format(missing=f"Not run: {', '.join(missing)}. " if missing else "")
+    return said + "\n" + table(header, rows) + "\n" + words
 
 
 def audits() -> str:
@@ -159,7 +162,14 @@ def audits() -> str:
         for key, name in names.items():
             cells = [facts[group][when][key] for when in ("before", "after")]
             rows.append([f"{words}: {name}", *(shown(cell["flagged"], cell["of"]) for cell in cells)])
-    return AUDIT + "\n" + table(("", "before", "now"), rows)
+    missing = [name for name in SOURCES if name not in facts["draws"]]
+    splits = sorted({len(facts["draws"][name]) for name in SOURCES if name in facts["draws"]})
+    said = AUDIT.format(
+        tables=len(SOURCES) - len(missing),
+        missing=f" (not run: {', '.join(missing)})" if missing else "",
+        splits=" or ".join(map(str, splits)),
+    )
+    return said + "\n" + table(("", "before", "now"), rows)
 
 
 def drifts() -> str:

@@ -247,7 +247,7 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
         *("optimizer", "weight_decay", "ema", "normalize", "estimator"),
     ]
     # Of a run by another method, `count` has its default settings.
-    wanted = {*shared, "self_training", "mask_rate"}
+    wanted = {*shared, "self_training", "mask_rate", "membership"}
     chosen = {name: value for name, value in trained.model_dump(mode="json").items() if name in wanted}
     fixed = {"method": "count", "count_noise": noise, "epochs": config.epochs, "trace_every": 0}
     return TrainConfig.model_validate({**chosen, **fixed, "memory_mb": config.memory_mb, "seed": config.seed})

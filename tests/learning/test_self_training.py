@@ -155,11 +155,11 @@ def test_count_passes_its_settings_on():
 @pytest.mark.parametrize(
     ("length", "settings", "weight"),
     [
-        (10, {}, 1),
-        (30, {}, 10),
-        (30, {"self_training": 0.5}, 5),
-        (30, {"membership": 0.0}, 1),
-        (3, {"membership": 1}, 1),
+        (30, {}, 1),
+        (60, {}, 20),
+        (60, {"self_training": 0.5}, 10),
+        (60, {"membership": 0.0}, 1),
+        (3, {"membership": 1.0}, 1),
     ],
 )
 def test_of_long_tuples_pseudo_labels_weigh_as_much_as_members_do(length, settings, weight):

@@ -35,7 +35,7 @@ WARMUP_FRACTION = 0.5
 # The risk warms up where all data tell its sign: its signal in standard errors.
 WARMUP_SIGNAL = 2.0
 # Mean length above which the membership of instances is learned: a count tells little of so many members.
-LONG = 10
+LONG = 30
 # Length of the tuples on which the weight of pseudo-labels was chosen.
 USUAL = 3
 # The sign test after every epoch needs no more tuples.
@@ -171,8 +171,10 @@ class Count(CountPlain):
         self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
 
     def _membership_weight(self) -> float:
-        """0 where the prior is not trusted, or equals the rate: then U tells nothing of single instances."""
-        if self.options.trust == "counts" or self.prior == self.task.rate:
+        """0 where the prior is not trusted, or too near the rate of the tuples for membership to tell a sign."""
+        task = self.task
+        signal = signal_to_noise([task.instances, task.unlabeled], [task.rate, self.prior])
+        if self.options.trust == "counts" or signal < WARMUP_SIGNAL:
             return 0.0
         if self.options.membership is not None:
             return self.options.membership

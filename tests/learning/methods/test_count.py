@@ -151,13 +151,14 @@ def test_the_slope_of_the_loss_is_that_of_autograd(settings: dict[str, Any], pro
 @pytest.mark.parametrize(
     ("strata", "settings", "weight"),
     [
-        ([(10, 3, 20)], {}, 0.0),  # short tuples are learned as they always were
-        ([(11, 3, 20)], {}, 0.5),
+        ([(30, 9, 20)], {}, 0.0),  # short tuples are learned as they always were
+        ([(31, 9, 20)], {}, 0.5),
         ([(3, 1, 10), (100, 40, 10)], {}, 0.5),  # by the mean length
         ([(3, 1, 20)], {"membership": 2.0}, 1.0),
-        ([(11, 3, 20)], {"membership": 0.0}, 0.0),
-        ([(11, 3, 20)], {"trust": "counts"}, 0.0),  # the pool says nothing where its prior is not trusted
-        ([(20, 14, 20)], {}, 0.0),  # nor where the prior is the rate
+        ([(31, 9, 20)], {"membership": 0.0}, 0.0),
+        ([(31, 9, 20)], {"trust": "counts"}, 0.0),  # the pool says nothing where its prior is not trusted
+        ([(40, 28, 20)], {}, 0.0),  # nor where the prior is the rate
+        ([(40, 27, 20)], {}, 0.0),  # or so near that 800 and 300 instances cannot tell
     ],
 )
 def test_which_instances_are_of_tuples_matters_where_tuples_are_long(
