@@ -28,6 +28,8 @@ OTHER_VALUES: dict[str, Any] = {
     "margin_policy": "skip",
     "mask_rate": 0.5,
     "mixing": "flat",
+    "tuple_weights": "random",
+    "intercept": "shares",
     "self_training": 0.5,
     "membership": 0.5,
     "trust": "counts",

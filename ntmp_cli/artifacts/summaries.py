@@ -350,7 +350,7 @@ class SweepSummary(Summary):
     left_out: tuple[dict[str, JsonValue], ...]
     metric: Name
     windows: tuple[WindowSummary, ...]
-    caption: str = ""
+    caption: str
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepSummary:

@@ -141,7 +141,7 @@ def sweep_view(console: Console, sweep: Sweep, *, wide: bool = False) -> None:
 
 
 def _points_table(by_metric: Mapping[str, Sequence[Mapping[str, Any]]], *, wide: bool) -> Table:
-    """A row per point: the judged metric, which comes first, with its interval, then means of the others.
+    """A row per point: the judged metric, which comes first, with its interval, and if `wide` means of the others.
 
     Unless `wide`, names are short and what tells no rows apart is left out.
     """
@@ -160,7 +160,8 @@ def _points_table(by_metric: Mapping[str, Sequence[Mapping[str, Any]]], *, wide:
     }
     headers = {name: name for name in columns}
     if not wide:
-        del columns["std"]
+        for name in ("std", *others):
+            del columns[name]
         for name in ("run", "seeds"):
             if keys and len(set(columns[name])) == 1:
                 del columns[name]

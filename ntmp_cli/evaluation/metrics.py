@@ -310,6 +310,8 @@ def _register_calibration() -> None:
     for measure, (description, function) in _MEASURES.items():
         for scaling in ("", *Temperatures._fields):
             for at_prior in (False, True):
+                if measure == "brier_multiclass" and scaling and at_prior:
+                    continue  # twice brier_at_prior_scaled_…, by a name that no screen holds
                 name = measure + "_at_prior" * at_prior + f"_scaled_{scaling}" * bool(scaling)
                 metric = _calibration_metric(function, scaling, at_prior)
                 variant = ", reweighted to the prior" * at_prior + f", temperature by {scaling}" * bool(scaling)

@@ -138,6 +138,15 @@ class GradientMethod(Method):
         """What the loop calls at every step and after every epoch."""
         return ()
 
+    @property
+    def sets_intercept(self) -> bool:
+        """Whether scores are moved after training, by `intercept`."""
+        return False
+
+    def intercept(self, training: HeldoutScores) -> float:
+        """What is added to all scores after training, from scores of training data."""
+        return 0.0
+
     @abstractmethod
     def prepare(self, batch: Batch, progress: float) -> Any | None:
         """What the loss needs beside scores, at this fraction of training; None skips the batch."""

@@ -163,6 +163,12 @@ class Scorer(nn.Module):
             last.bias.neg_().add_(2 * centre)
         return [last.weight, last.bias]
 
+    def move_scores(self, by: float) -> None:
+        """Add a constant to all scores, in the last layer."""
+        last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
+        with torch.no_grad():
+            last.bias.add_(by)
+
     def set_linear(self, weight: NDArray[np.float64], bias: float) -> None:
         """Make the last layer score = input·weight + bias; for networks of this one layer."""
         last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]

@@ -31,12 +31,17 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.noisy_counts import ExpectedCounts
 
 
+# Bound B of the clipped logistic loss, which it reaches at a margin of −1.85.
+CLIP = 2.0
 # Margin losses φ with ℓ(g, y) = φ(y·g): the table in section 2 of docs/method.md.
 LOSSES: dict[LossName, Callable[[Tensor], Tensor]] = {
     # Beyond its threshold softplus is a line; at 40 that is exact, at the default of 20 it is off by 2e-9.
     "logistic": lambda margin: F.softplus(-margin, threshold=40),
     "sigmoid": lambda margin: torch.sigmoid(-margin),
     "ramp": lambda margin: torch.clamp((1 - margin) / 2, 0, 1),
+    "hinge": lambda margin: torch.relu(1 - margin),
+    # The paper's bounded surrogate: where a mistake costs as much as it can, its slope is 0.
+    "clipped-logistic": lambda margin: F.softplus(-margin, threshold=40).clamp(max=CLIP),
 }
 
 
@@ -123,6 +128,28 @@ def cached_coefficients(
 
 def _single(values: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))
+
+
+def tuple_weights(sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """n_t a_j per tuple instance, with (a_1 … a_n) uniform on the simplex: random convex in-tuple weights.
+
+    Any convex weights leave the risk unbiased; equal ones, n_t a_j = 1, have the least variance (the paper's lemma on
+    in-tuple averaging). Of members with variance σ² and covariance c, E Var Σ a_j h_j = c + (σ² − c) E Σ a_j², where
+    E Σ a_j² = 2/(n+1) against 1/n.
+    """
+    weights = rng.exponential(size=int(sizes.sum()))
+    totals = np.add.reduceat(weights, np.cumsum(sizes) - sizes)
+    return weights * (sizes / totals).repeat(sizes)
+
+
+def tuple_variances(terms: Tensor, weights: Tensor, sizes: NDArray[np.int64]) -> Tensor:
+    """Variance over tuples of their share in the risk, with these in-tuple weights and with equal ones.
+
+    `terms` are what the tuple instances contribute with equal weights.
+    """
+    member_of = torch.from_numpy(np.arange(len(sizes)).repeat(sizes)).to(terms.device)
+    sums = terms.new_zeros(2, len(sizes)).index_add_(1, member_of, torch.stack([terms * weights, terms]))
+    return sums.var(dim=1, correction=0)
 
 
 def partial_risks(

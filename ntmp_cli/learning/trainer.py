@@ -26,6 +26,7 @@ from ntmp_cli.learning.training_data import (
     InstanceTargets,
     input_normalisation,
     orientation_sample,
+    training_sample,
     training_shares,
 )
 from ntmp_cli.tuple_source import TupleSource
@@ -69,6 +70,9 @@ def finished(job: Job, outcome: TrainingResult) -> Trained:
     """The scorer with the weights of the selected epoch."""
     method = job.method
     job.model.load_state_dict(outcome.weights)
+    if method.sets_intercept:
+        share = job.data.shares[(job.data.local_ranks or [0])[0]]
+        job.model.move_scores(method.intercept(score_heldout(job.model, training_sample(share))))
     return Trained(type(method), method.model_name(), "network", job.model, outcome, job.data.batch_size)
 
 

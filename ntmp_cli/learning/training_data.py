@@ -21,6 +21,8 @@ from ntmp_cli.ranks import processes_here
 from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
 
 ORIENTATION_TUPLES = 4000
+# A share of so many instances is known to half a percent.
+SHARE_INSTANCES = 10_000
 # One number per instance of tuples, and of U, in stored order.
 InstanceTargets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
@@ -152,6 +154,21 @@ def orientation_sample(data: TrainingData) -> HeldoutData:
     x, sizes, counts = data.tuple_chunks[0].load()
     few = min(len(sizes), ORIENTATION_TUPLES)
     return HeldoutData(x[: int(sizes[:few].sum())], sizes[:few], counts[:few], data.unlabeled_chunks[0].load())
+
+
+def training_sample(data: TrainingData) -> HeldoutData:
+    """Training tuples and unlabeled instances, all of them or as many chunks as a share of positives needs."""
+    tuples, unlabeled = [], []
+    for tuple_chunk in data.tuple_chunks:
+        tuples.append(tuple_chunk.load())
+        if sum(len(x) for x, _, _ in tuples) >= SHARE_INSTANCES:
+            break
+    for chunk in data.unlabeled_chunks:
+        unlabeled.append(chunk.load())
+        if sum(map(len, unlabeled)) >= SHARE_INSTANCES:
+            break
+    x, sizes, counts = (np.concatenate(parts) for parts in zip(*tuples, strict=True))
+    return HeldoutData(x, sizes, counts, np.concatenate(unlabeled))
 
 
 def input_normalisation(

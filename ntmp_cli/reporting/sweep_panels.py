@@ -77,10 +77,11 @@ def _test_words(results: SweepResults) -> Iterator[str]:
         if over.p is None or over.difference is None:
             continue
         who = f"{results.labels[test.run]} against {results.labels[test.reference]}"
-        yield f"{judge} of {who} over all points: {over.difference:+.4f}, p = {over.p:.2g} ({over.pairs} pairs)."
+        p = "p < 1e-6" if over.p < 1e-6 else f"p = {over.p:.2g}"
+        yield f"{judge} of {who} over all points: {over.difference:+.4f}, {p} ({over.pairs} pairs)."
     if results.tests:
         least = min(test.least_p for test in results.tests)
-        can = f"; with so few seeds p is at least {least:.2g} at a point" if least >= 0.05 else ""
+        can = f"; with so few seeds p cannot be below {least:.2g} at a point" if least >= 0.05 else ""
         yield f"*, **, ***: p < .05, .01, .001, paired Wilcoxon tests of {judge}, after Holm over the points{can}."
 
 

@@ -323,7 +323,7 @@ def _carried(
         )
         return name, images, PageFigure(name, "Estimated class prior", caption, images["svg"], summary.warnings)
     caption = f"Sweep of {summary.sweep}: {summary.trained} of {summary.cells} trainings, judged by {summary.metric}."
-    caption += f" {summary.caption}" * bool(summary.caption)
+    caption += f" {summary.caption}"
     lines = [f"{window_words(window.to_json())}." for window in summary.windows]
     return name, images, PageFigure(name, f"Sweep of {summary.sweep}", caption, images["svg"], lines)
 

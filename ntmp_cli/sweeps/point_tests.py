@@ -41,8 +41,9 @@ class RunTest:
 
     @property
     def least_p(self) -> float:
-        """The least p that a single point can reach with its pairs, before Holm."""
-        return smallest_p(max(point.pairs for point in self.points))
+        """The least p that a single point can reach with its pairs, after Holm over all points."""
+        tested = [point.pairs for point in self.points if point.p is not None]
+        return min(1.0, len(tested) * smallest_p(max(tested, default=0)))
 
     def rows(self, metric: str) -> Iterator[dict[str, Any]]:
         """As they are published; the last is over all points."""

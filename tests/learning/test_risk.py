@@ -29,6 +29,8 @@ PHI: dict[str, Callable[[Any], Any]] = {
     "logistic": lambda margin: np.logaddexp(0, -margin),
     "sigmoid": lambda margin: expit(-margin),
     "ramp": lambda margin: np.maximum(0, np.minimum(1, 0.5 - 0.5 * margin)),
+    "hinge": lambda margin: np.maximum(0, 1 - margin),
+    "clipped-logistic": lambda margin: np.minimum(2, np.logaddexp(0, -margin)),
 }
 
 
@@ -169,7 +171,9 @@ def test_stratified_weights_are_those_of_the_groups(pairs: list[tuple[int, int]]
     assert np.allclose(weights.minus, (1 - prior) * (minus / totals)[group], rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize(("loss", "bound"), [("sigmoid", 1.0), ("ramp", 1.0), ("logistic", None)])
+@pytest.mark.parametrize(
+    ("loss", "bound"), [("sigmoid", 1.0), ("ramp", 1.0), ("clipped-logistic", 2.0), ("logistic", None), ("hinge", None)]
+)
 def test_losses_equal_their_definition_and_keep_their_bound(loss: LossName, bound: float | None) -> None:
     margins = np.concatenate([np.linspace(-60, 60, 4001), [-1.0, 0.0, 1.0]])
     values = LOSSES[loss](torch.from_numpy(margins)).numpy()

@@ -134,7 +134,8 @@ def test_report_json(ntmp_done, study, tmp_path):
     assert (report["kind"], report["out"], report["manifest_sha256"]) == ("report", str(out), sha256_of(out))
     tables = ("accuracy-grid", "comparisons", "main-results", "results", "small-comparison")
     names = [f"{name}.{kind}" for name in tables for kind in ("csv", "md", "tex")]
-    names += [f"{name}.{kind}" for name in ("learning-curves", "methods", "reliability") for kind in ("png", "svg")]
+    figures = ("accuracy-by-iteration", "learning-curves", "methods", "reliability")
+    names += [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     assert report["files"] == [str(out / name) for name in sorted([*names, "index.html", "words.md"])]
     assert all(Path(name).stat().st_size for name in report["files"])
 
@@ -425,4 +426,4 @@ def test_the_quickstart_has_three_seeds_of_four_methods():
     assert len(study.tuples) == 3
     labels = {key: methods.get(config.method).label(config) for key, config in study.trainings.items()}
     expected = {"plain": "ure", "relu": "ure+relu", "abs": "ure+abs", "count": "count"}
-    assert labels == {(name, seed): label for name, label in expected.items() for seed in range(3)}
+    assert labels == {(name, str(seed)): label for name, label in expected.items() for seed in range(3)}

@@ -120,7 +120,7 @@ def test_tables_show_the_statistics_and_how_small_p_can_get(evaluation, ntmp_don
     ntmp_done("report", evaluation, "--out", tmp_path / "r")
     for name, words in {
         "results.md": ("p (Holm)", "95 % CI of the difference", "Cliff's δ", "0.25 with 3 pairs"),
-        "results.tex": ("p (Holm)", r"95 \% CI of $\Delta$", r"Cliff's $\delta$", "0.25 with 3 pairs"),
+        "results.tex": ("p (Holm)", r"95 \% CI of the difference", r"Cliff's $\delta$", "0.25 with 3 pairs"),
         "results.csv": ("accuracy_p_holm", "accuracy_cliff_low", "accuracy_ci_low", "accuracy_difference_high"),
     }.items():
         text = (tmp_path / "r" / name).read_text(encoding="utf-8")

@@ -14,6 +14,8 @@ import pytest
 
 # The name of a data set is whatever a file may be called.
 NAME = '"><img src=x onerror=alert(1)><script>é中 & 100% of $x_1^2$ {#~}\\.npz'
+# Number of the method's column in the table of results.
+METHOD = 5
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 FLAGS += ["--disable-component-update", "--disable-quic"]
@@ -91,8 +93,8 @@ def test_the_page_opens_from_the_file_system_without_a_word_and_without_the_netw
     assert reader.page.title() == "A <b>study</b>"
     assert reader.page.locator("h1").text_content() == "A <b>study</b>"
     images = reader.page.locator("img")
-    assert images.count() == 3
-    assert all(images.nth(i).evaluate("image => image.complete && image.naturalWidth > 100") for i in range(3))
+    assert images.count() == 4
+    assert all(images.nth(i).evaluate("image => image.complete && image.naturalWidth > 100") for i in range(4))
     assert reader.said == []
     assert {url for url in reader.asked if not url.startswith("data:")} == {reader.url}
 
@@ -104,33 +106,33 @@ def test_a_data_set_named_like_a_script_is_text(reader):
 
 
 def test_a_click_sorts_numbers_up_then_down_then_back(reader):
-    before = reader.column("results", 4)
+    before = reader.column("results", METHOD)
     assert reader.sort("results", "accuracy (%)") == "ascending"
-    up = [float(text.split()[0]) for text in reader.column("results", 5)]
+    up = [float(text.split()[0]) for text in reader.column("results", METHOD + 1)]
     assert up == sorted(up)
     assert reader.sort("results", "accuracy (%)") == "descending"
-    assert [float(text.split()[0]) for text in reader.column("results", 5)] == up[::-1]
+    assert [float(text.split()[0]) for text in reader.column("results", METHOD + 1)] == up[::-1]
     assert reader.sort("results", "accuracy (%)") is None
-    assert reader.column("results", 4) == before == ["discriminant", "supervised", "ure+relu"]
+    assert reader.column("results", METHOD) == before == ["discriminant", "supervised", "ure+relu"]
 
 
 def test_a_key_sorts_too_and_what_has_no_number_stays_last(reader):
     for direction in ("ascending", "descending"):
         assert reader.sort("results", "p (Holm)", "Enter") == direction
         # Two pairs, one comparison: the smallest p there is. The reference and the oracle have none.
-        assert reader.column("results", 11) == ["0.5", "—", "—"]
+        assert reader.column("results", METHOD + 7) == ["0.5", "—", "—"]
     assert reader.sort("results", "method", "Space") == "ascending"
     assert reader.page.locator("table[data-name='results'] th[aria-sort]").count() == 1
-    assert reader.column("results", 4) == ["discriminant", "supervised", "ure+relu"]
+    assert reader.column("results", METHOD) == ["discriminant", "supervised", "ure+relu"]
 
 
 def test_filtering_keeps_the_rows_that_hold_every_word(reader):
     box = reader.page.locator("input[data-filter='results']")
     box.fill("SUPER 3:1")
-    assert reader.column("results", 4) == ["supervised"]
+    assert reader.column("results", METHOD) == ["supervised"]
     assert reader.page.locator("output[data-count='results']").text_content() == "1 of 3 rows"
     box.fill("")
-    assert len(reader.column("results", 4)) == 3
+    assert len(reader.column("results", METHOD)) == 3
 
 
 def test_latex_is_copied_and_where_the_clipboard_is_missing_it_is_selected(reader, browser, work):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,9 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batch_assignment import BatchAssignment, share_below
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
+from ntmp_cli.learning.intercepts import share_intercept
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
+from ntmp_cli.randomness import stream
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task, TupleSource
 
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 
 Clamp = Literal["none", "relu", "abs"]
 ClampScope = Literal["class", "source"]
-LossName = Literal["sigmoid", "logistic", "ramp"]
+LossName = Literal["sigmoid", "logistic", "ramp", "hinge", "clipped-logistic"]
+TupleWeights = Literal["uniform", "random"]
+Intercept = Literal["none", "shares"]
 Mixing = Literal["stratified", "pooled", "flat"]
 MarginPolicy = Literal["downweight", "skip", "off", "resample", "reweight"]
 RISK_TERMS: dict[ClampScope, tuple[str, str]] = {"class": ("positive", "negative"), "source": ("tuples", "unlabeled")}
@@ -63,6 +67,12 @@ class UuSettings(CountNoiseSettings, MarginSettings):
         "reweight: downweight, and weight U to the prior if its own seems not within π ± ε₀.",
     )
 
+    intercept: Intercept = Field(
+        "none",
+        description="After training: none, or shares: the intercept with which as many training instances are called "
+        "positive as the counts of tuples and the prior of U say.",
+    )
+
 
 class RiskSettings(UuSettings):
     """Of the unbiased risk with its corrections."""
@@ -75,6 +85,11 @@ class RiskSettings(UuSettings):
         "auto",
         description="stratified: minimum-variance weights over all strata; pooled: the paper's mean rate; flat: UU's "
         "pool. auto: stratified, but pooled where counts look off by one and --count-noise is not given.",
+    )
+    tuple_weights: TupleWeights = Field(
+        "uniform",
+        description="Weights inside a tuple: equal ones, of least variance, or random convex ones, new in every step; "
+        "the history has the ratio of the variances.",
     )
 
 
@@ -93,6 +108,9 @@ class _Prepared:
     minus: Tensor
     tuple_instances: int
     weight: float
+    sizes: NDArray[np.int64]
+    in_tuple: Tensor | None = None
+    """n_t a_j per tuple instance, where weights inside a tuple are not equal; in the coefficients already."""
 
 
 @methods.register("ure")
@@ -198,7 +216,20 @@ class Ure(GradientMethod):
                 return None
             # The variance of the risk grows as gap⁻²: weigh the batch by its inverse (Eq. 19).
             weight = (gap / risk.margin) ** 2
-        return _Prepared(plus, minus, batch.tuple_instances, weight)
+        if risk.tuple_weights == "uniform":
+            return _Prepared(plus, minus, batch.tuple_instances, weight, batch.sizes)
+        return self._randomly_weighted(_Prepared(plus, minus, batch.tuple_instances, weight, batch.sizes), progress)
+
+    def _randomly_weighted(self, prepared: _Prepared, progress: float) -> _Prepared:
+        """With in-tuple weights that depend on the seed and the step alone."""
+        import torch
+
+        from ntmp_cli.learning.risk import tuple_weights
+
+        rng = stream(self.config.seed, "in-tuple weights", round(progress * 2**40))
+        in_tuple = torch.from_numpy(tuple_weights(prepared.sizes, rng).astype(np.float32))
+        factor = torch.cat([in_tuple, torch.ones(len(prepared.plus) - len(in_tuple))])
+        return replace(prepared, plus=prepared.plus * factor, minus=prepared.minus * factor, in_tuple=in_tuple)
 
     def loss(self, scores: Tensor, prepared: _Prepared) -> tuple[Tensor, Tensor]:
         import torch
@@ -209,14 +240,37 @@ class Ure(GradientMethod):
             scores, prepared.plus, prepared.minus, prepared.tuple_instances, self.risk.loss, self.risk.clamp_scope
         )
         value = clamped(terms, self.risk.clamp)
+        telemetry = [terms.detach(), self._full_weight.to(terms.device)]
         if prepared.weight != 1.0:
-            return value * prepared.weight, torch.cat([terms.detach(), terms.new_tensor([prepared.weight])])
-        return value, torch.cat([terms.detach(), self._full_weight.to(terms.device)])
+            value, telemetry[1] = value * prepared.weight, terms.new_tensor([prepared.weight])
+        if prepared.in_tuple is not None:
+            telemetry.append(self._variances(scores.detach(), prepared, prepared.in_tuple))
+        return value, torch.cat(telemetry)
+
+    def _variances(self, scores: Tensor, prepared: _Prepared, in_tuple: Tensor) -> Tensor:
+        from ntmp_cli.learning.risk import LOSSES, tuple_variances
+
+        phi, first, in_tuple = LOSSES[self.risk.loss], prepared.tuple_instances, in_tuple.to(scores)
+        plus, minus, scores = prepared.plus[:first].to(scores), prepared.minus[:first].to(scores), scores[:first]
+        weighted = plus * phi(scores) + minus * phi(-scores)
+        return tuple_variances(weighted / in_tuple, in_tuple, prepared.sizes)
+
+    @property
+    def sets_intercept(self) -> bool:
+        return self.risk.intercept == "shares"
+
+    def intercept(self, training: HeldoutScores) -> float:
+        return share_intercept(training, self.prior)
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         names = RISK_TERMS[self.risk.clamp_scope]
         terms, weights = telemetry[:, :2], telemetry[:, 2]
+        ratio = {}
+        if telemetry.shape[1] > 3:
+            weighted, equal = telemetry[:, 3].sum(), telemetry[:, 4].sum()
+            ratio = {"tuple_weight_variance_ratio": float(weighted / equal) if equal else None}
         return {
+            **ratio,
             "risk_terms": dict(zip(names, terms.mean(axis=0).tolist(), strict=True)),
             "negative_rate": dict(zip(names, (terms < 0).mean(axis=0).tolist(), strict=True)),
             "downweighted": int((weights < 1).sum()),
