@@ -109,4 +109,4 @@ class _Row(BaseModel):
 def _model_of(row_type: type) -> TypeAdapter[Any]:
     fields: dict[str, Any] = {field: (hint, ...) for field, hint in get_type_hints(row_type).items()}
     model = create_model(row_type.__name__, __base__=_Row, **fields)
-    return TypeAdapter(list[model])  # type: ignore[valid-type]
+    return TypeAdapter(list[model])

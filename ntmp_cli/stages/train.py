@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -125,7 +126,8 @@ def train(
         source = StoredTuples(tuples)
         publish(train_table(config, source, prior_is_known=prior.source in ("given", "known")), source)
     else:
-        _train_network(config, tuples, prior, (options, store), publish)
+        with closing(store):  # where it failed, the next training of this output may keep checkpoints
+            _train_network(config, tuples, prior, (options, store), publish)
     return open_artifact(out, "run")
 
 
