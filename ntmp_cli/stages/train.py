@@ -111,9 +111,14 @@ def train(
     _warn_of_other_prior(prior, tuples)
 
     def publish(trained: Trained, source: StoredTuples) -> None:
-        with publishing(out, plan, if_exists=options.if_exists) as staging:
-            _write(staging, trained, tuples, source)
-            staging.summary = _summary(config, trained, tuples, source, prior)
+        try:
+            with publishing(out, plan, if_exists=options.if_exists) as staging:
+                _write(staging, trained, tuples, source)
+                staging.summary = _summary(config, trained, tuples, source, prior)
+        except ArtifactError:
+            if options.if_exists == "fail" and out.exists():  # another training of this output was faster
+                store.remove()
+            raise
         store.remove()
 
     if on_table:
