@@ -11,7 +11,7 @@ THREADS ?= 1
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
-.PHONY: demo paper-smoke test test-slow test-random test-order check coverage bench docs clean
+.PHONY: demo paper-smoke test test-slow test-random test-order check coverage torture mutants bench docs clean
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,14 @@ check: $(DEV)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+torture: $(DEV)  ## attacks on every reader and stage (TORTURE='--inputs 10000'), figures to docs/reliability.md
+	$(BIN)/python tests/torture/torture.py $(TORTURE)
+	$(BIN)/python docs/write_reliability.py
+
+mutants: $(DEV)  ## changes to core modules that tests should notice (MUTANTS='--mutants 500'), figures to docs/reliability.md
+	$(BIN)/python tests/torture/mutants.py $(MUTANTS)
+	$(BIN)/python docs/write_reliability.py
 
 bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 	$(BIN)/python -m benchmarks

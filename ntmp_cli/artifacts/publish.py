@@ -155,12 +155,20 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
             yield staging
             _write_manifest(staging, plan)
             _swap_in(path, out, plan, if_exists)
-            flush(out.parent)
+            _confirm(out)
         finally:
             staging.close()
             if lock is not None:
                 os.close(lock)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _confirm(out: Path) -> None:
+    """Flush the folder that names the output. It is published by now: an error of the disk is no failure any more."""
+    try:
+        flush(out.parent)
+    except OSError as error:
+        log.warning("%s: is complete, but the disk did not confirm it (%s)", out, error.strerror)
 
 
 def _write_manifest(staging: Staging, plan: Plan) -> None:

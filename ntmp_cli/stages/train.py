@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,9 +119,14 @@ def train(
     _warn_of_other_prior(prior, tuples)
 
     def publish(trained: Trained, source: StoredTuples) -> None:
-        with publishing(out, plan, if_exists=options.if_exists) as staging:
-            _write(staging, trained, tuples, source)
-            staging.summary = _summary(config, trained, tuples, source, prior)
+        try:
+            with publishing(out, plan, if_exists=options.if_exists) as staging:
+                _write(staging, trained, tuples, source)
+                staging.summary = _summary(config, trained, tuples, source, prior)
+        except ArtifactError:
+            if options.if_exists == "fail" and out.exists():  # another training of this output was faster
+                store.remove()
+            raise
         store.remove()
 
     if on_table:
@@ -133,7 +139,8 @@ def train(
         source = StoredTuples(tuples)
         publish(train_table(config, source, prior_is_known=prior.source in ("given", "known")), source)
     else:
-        _train_network(config, tuples, prior, (options, store), publish)
+        with closing(store):  # where it failed, the next training of this output may keep checkpoints
+            _train_network(config, tuples, prior, (options, store), publish)
     return open_artifact(out, "run")
 
 

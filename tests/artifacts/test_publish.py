@@ -532,3 +532,20 @@ def test_skip_does_not_keep_what_another_process_made_of_other_settings(tmp_path
 
     with pytest.raises(ArtifactError, match="appeared while this stage was running"):
         publish_slowly()
+
+
+def test_an_output_that_the_disk_does_not_confirm_is_published_all_the_same(tmp_path, put, monkeypatch, caplog):
+    flush = publish.flush
+
+    def failing(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(path)
+
+    monkeypatch.setattr(publish, "flush", failing)
+    with caplog.at_level("WARNING", logger="ntmp_cli"):
+        put(tmp_path / "out")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'out'}: is complete, but the disk did not confirm it (No space left on device)"
+    ]
+    open_artifact(tmp_path / "out").verify()

@@ -6,6 +6,8 @@ import gzip
 import io
 import os
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -211,3 +213,54 @@ def test_a_gzipped_table_is_read_to_its_end(tmp_path):
     rows.write(b"a,b\n" + b"1,2\n" * 300_000)
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(rows.getvalue()))
     assert read_all_rows(tmp_path / "t.csv.gz") == 300_000
+
+
+@pytest.mark.parametrize("counts", [np.array(["a", "b"]), np.array([b"a", b"b"]), np.array([1j, 2j])])
+def test_counts_that_are_no_numbers_are_refused(counts, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), offsets=np.array([0, 2, 4]), counts=counts)
+    rows = ArrayRows(open_arrays(tmp_path / "a.npz", BLOCK), "x", {}, offsets=True)
+    with pytest.raises(DataError, match=r"'counts' holds .*, expected numbers"):
+        list(rows.rows(Problems()))
+
+
+def test_ids_that_are_no_text_are_refused(tmp_path):
+    ids = np.array([b"\xff\xfe", b"b"])
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), tuple_id=ids)
+    with pytest.raises(DataError, match="'tuple_id' is not UTF-8 text"):
+        list(ArrayRows(open_arrays(tmp_path / "a.npz", BLOCK), "x", {"tuple": "tuple_id"}).rows(Problems()))
+
+
+def test_latin_1_among_the_first_values_is_said_to_be_no_utf_8(tmp_path, capsys):
+    path = tmp_path / "latin.csv"
+    path.write_bytes(b"tuple_id,count,a,b\n1,1,caf\xe9,r\n1,1,the,s\n2,0,x,r\n2,0,y,s\n")
+    assert run(["import-tuples", str(path), "--out", str(tmp_path / "out")]) == 3
+    assert "not UTF-8 text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["tuple_id", "count"])
+@pytest.mark.parametrize("values", [[[1, 2]] * 4, [{"a": 1}] * 4, [b"\xff"] * 4])
+def test_columns_of_lists_and_bytes_are_no_ids_or_counts(name, values, tmp_path, capsys):
+    table = {"tuple_id": [1, 1, 2, 2], "count": [1, 1, 0, 0], "x": [0.1, 0.2, 0.3, 0.4], name: values}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    assert run(["import-tuples", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 3
+    assert f"column '{name}' holds" in capsys.readouterr().err
+
+
+def test_dates_can_be_ids(tmp_path):
+    import datetime
+
+    days = [datetime.date(2024, 1, 1 + t // 2) for t in range(4)]
+    table = {"tuple_id": days, "count": [1, 1, 0, 0], "x": [0.1, 0.2, 0.3, 0.4]}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    assert run(["import-tuples", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize("rows_before", [0, 200_000])
+def test_ragged_rows_that_are_no_text_are_reported_once(rows_before, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"tuple_id,count,a\n" + b"1,1,2\n" * rows_before + b"1,1,caf\xff,9\n1,1,x\n")
+    words = [sys.executable, "-m", "ntmp_cli", "import-tuples", str(path), "--out", str(tmp_path / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 3, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert f"error: {path}: not" in ended.stderr

@@ -192,16 +192,31 @@ class ArrayRows:
     def _row_by_row(self) -> dict[Role, Any]:
         by_role: dict[Role, Any] = {}
         for role, key in self._roles.items():
-            values = self._file.read(key)
-            column = pa.array(np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values)
+            values = self._numbers_or_texts(key, "iuf" if role == "count" else "biufU")
+            column = pa.array(values)
             if role == "tuple" and values.dtype.kind == "i":  # −1 stands for a missing id
                 column = pc.if_else(pc.less(column, 0), None, column)
             by_role[role] = pc.cast(column, pa.float64()) if role == "count" else column
         return by_role
 
+    def _numbers_or_texts(self, name: str, kinds: str) -> NDArray[Any]:
+        """An array of ids, counts or labels; other types are refused."""
+        values = self._file.read(name)
+        if values.dtype.kind == "S" and "U" in kinds:
+            try:
+                values = np.char.decode(values, "utf-8")
+            except UnicodeDecodeError:
+                raise DataError(f"{self._file.where}: '{name}' is not UTF-8 text", hint="Store texts as str.") from None
+        if values.dtype.kind not in kinds:
+            what = "numbers or texts" if "U" in kinds else "numbers"
+            raise DataError(
+                f"{self._file.where}: '{name}' holds {values.dtype}, expected {what}", hint=f"Store {what}."
+            )
+        return values
+
     def _from_offsets(self, problems: Problems) -> dict[Role, Any]:
         """Tuple t is x[offsets[t]:offsets[t+1]]."""
-        offsets, counts = self._file.read(OFFSETS), self._file.read(COUNTS)
+        offsets, counts = self._file.read(OFFSETS), self._numbers_or_texts(COUNTS, "iuf")
         rows = self._file.shapes[self._name][0][0]
         if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or counts.ndim != 1 or len(offsets) != len(counts) + 1:
             raise DataError(

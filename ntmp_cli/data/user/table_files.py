@@ -16,13 +16,12 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.streams import CountedInput, ReplayedInput
 from ntmp_cli.errors import DataError, UsageError
-from ntmp_cli.unpacking import require_regular, require_unpackable
+from ntmp_cli.unpacking import require_regular
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
@@ -150,6 +149,8 @@ def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
     if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
         return CsvTable(path, block_bytes)
     if path.name.lower().endswith(PARQUET_ENDINGS):
+        from ntmp_cli.data.user.parquet_tables import ParquetTable
+
         return ParquetTable(path, block_bytes)
     raise UsageError(
         f"{path}: not the name of a table", hint=f"Tables end in {', '.join((*CSV_ENDINGS, *PARQUET_ENDINGS))}."
@@ -177,6 +178,10 @@ class CsvTable(TableFile):
         if not head.strip():
             raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
         self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        try:
+            self._first_lines.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._unreadable(error) from None
         header = self._first_lines.partition(b"\n")[0]
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
@@ -210,7 +215,7 @@ class CsvTable(TableFile):
                     convert_options=_conversion({name: _CSV_TYPES[kind] for name, kind in wanted.items()}),
                 )
                 for batch in reader:
-                    yield _converted(batch, wanted)
+                    yield converted(batch, wanted)
                     yielded += batch.num_rows
         except pa.ArrowInvalid as error:
             # The first pass is fast because it stops at the first bad row. The second one lists all of them.
@@ -226,10 +231,13 @@ class CsvTable(TableFile):
 
     @cached_property
     def _texts_of_head(self) -> Any:
-        return self._from_head(_conversion(dict.fromkeys(self.types, pa.string()))).read_all()
+        try:
+            return self._from_head(_conversion(dict.fromkeys(self.types, pa.string()))).read_all()
+        except pa.ArrowInvalid as error:
+            raise self._unreadable(error) from None
 
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
-        with self._stream() as stream:
+        with self._stream() as stream, _silent_about_bytes():
             try:
                 yield from pacsv.open_csv(
                     stream,
@@ -257,7 +265,7 @@ class CsvTable(TableFile):
 
         start = 0
         mistakes: list[tuple[int, str, str]] = []
-        with self._stream() as stream:
+        with self._stream() as stream, _silent_about_bytes():
             try:
                 reader = pacsv.open_csv(
                     stream,
@@ -268,7 +276,7 @@ class CsvTable(TableFile):
                 for batch in reader:
                     columns = []
                     for name, kind in wanted.items():
-                        column, wrong = _cleaned(batch.column(name), kind)
+                        column, wrong = cleaned(batch.column(name), kind)
                         columns.append(column)
                         mistakes += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
                     for row, name, what in sorted(mistakes):
@@ -314,7 +322,23 @@ class CsvTable(TableFile):
         )
 
 
-def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
+@contextmanager
+def _silent_about_bytes() -> Iterator[None]:
+    """Ragged rows that are no UTF-8: pyarrow prints a traceback before it raises the error that is reported."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, UnicodeDecodeError):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
     """A column of text converted to its kind, missing where that fails; and the rows that failed, with the reason."""
     if kind not in ("number", "flag"):
         return column, []
@@ -343,76 +367,13 @@ def _numbered(at: int, skipped: list[int]) -> int:
     return row
 
 
-class ParquetTable(TableFile):
-    """A Parquet file."""
-
-    def __init__(self, path: Path, block_bytes: int) -> None:
-        self.path, self.where, self._block = path, str(path), block_bytes
-        with self._file() as file:
-            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-            # A value takes a byte or more, however many of them are equal.
-            values = file.metadata.num_rows * file.metadata.num_columns
-            require_unpackable(path, path.stat().st_size, values)
-
-    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
-        texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
-        start = 0
-        for batch in self._raw_batches(wanted):
-            columns = {name: batch.column(name) for name in wanted}
-            for name in texts:
-                columns[name], wrong = _cleaned(as_text(columns[name]), wanted[name])
-                if wrong:
-                    self._raise_late_texts(wanted, guess)
-                for at, what in wrong:
-                    problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
-            start += batch.num_rows
-            yield _converted(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), wanted)
-
-    def sample(self, name: str) -> Any:
-        first = next(self._text_batches([name]), None)
-        return pa.array([], pa.string()) if first is None else first.column(name)
-
-    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
-        for batch in self._raw_batches(names):
-            yield _converted(batch, dict.fromkeys(names, "text"))
-
-    def _raw_batches(self, names: Collection[str]) -> Iterator[Any]:
-        rows = max(1, self._block // (8 * max(1, len(names))))
-        with self._file() as file:
-            try:
-                for batch in file.iter_batches(batch_size=rows, columns=list(names)):
-                    batch.validate(full=True)  # texts are UTF-8, lengths fit
-                    yield batch.select(list(names))
-            except _PARQUET_ERRORS as error:
-                raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
-
-    @contextmanager
-    def _file(self) -> Iterator[Any]:
-        try:
-            require_regular(self.path)
-            file = pq.ParquetFile(self.path)
-            file.schema_arrow.names  # noqa: B018 - decoded only here
-        except FileNotFoundError:
-            raise no_such_file(self.path) from None
-        except _PARQUET_ERRORS as error:
-            raise DataError(
-                f"{self.path}: not a readable Parquet file ({first_line(error)})", hint="Write it again."
-            ) from None
-        with file:
-            yield file
-
-
-# What pyarrow raises on damaged files; a page may say that it needs more memory than there is.
-_PARQUET_ERRORS = (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError)
-
-
 def _conversion(types: Mapping[str, Any]) -> Any:
     return pacsv.ConvertOptions(
         column_types=types, include_columns=list(types), strings_can_be_null=True, null_values=_MISSING_IN_CSV
     )
 
 
-def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
+def converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
     """Numbers and flags as float64, text as text."""
     columns = []
     for name, kind in wanted.items():

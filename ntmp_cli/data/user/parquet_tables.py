@@ -1,0 +1,91 @@
+"""Users' tables in Parquet, read block by block through pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ntmp_cli.data.formats import first_line, no_such_file
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.table_files import Guess, Kind, TableFile, as_text, cleaned, converted
+from ntmp_cli.errors import DataError
+from ntmp_cli.unpacking import require_regular, require_unpackable
+
+
+class ParquetTable(TableFile):
+    """A Parquet file."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path, self.where, self._block = path, str(path), block_bytes
+        with self._file() as file:
+            self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+            # A value takes a byte or more, however many of them are equal.
+            values = file.metadata.num_rows * file.metadata.num_columns
+            require_unpackable(path, path.stat().st_size, values)
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
+        self._refuse_nested(wanted)
+        texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
+        start = 0
+        for batch in self._raw_batches(wanted):
+            columns = {name: batch.column(name) for name in wanted}
+            for name in texts:
+                columns[name], wrong = cleaned(as_text(columns[name]), wanted[name])
+                if wrong:
+                    self._raise_late_texts(wanted, guess)
+                for at, what in wrong:
+                    problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
+            start += batch.num_rows
+            yield converted(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), wanted)
+
+    def _refuse_nested(self, wanted: Mapping[str, Kind]) -> None:
+        """Refuse ids, counts and labels that are lists, bytes and the like; dates can be ids."""
+        for name, kind in wanted.items():
+            is_date = kind == "as is" and pa.types.is_temporal(self.types[name])
+            if self.kind_of(name) is None and not is_date:
+                raise DataError(
+                    f"{self.where}: column '{name}' holds {self.types[name]}, which is no id, count or label",
+                    hint="Store numbers or text.",
+                )
+
+    def sample(self, name: str) -> Any:
+        first = next(self._text_batches([name]), None)
+        return pa.array([], pa.string()) if first is None else first.column(name)
+
+    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
+        for batch in self._raw_batches(names):
+            yield converted(batch, dict.fromkeys(names, "text"))
+
+    def _raw_batches(self, names: Collection[str]) -> Iterator[Any]:
+        rows = max(1, self._block // (8 * max(1, len(names))))
+        with self._file() as file:
+            try:
+                for batch in file.iter_batches(batch_size=rows, columns=list(names)):
+                    batch.validate(full=True)  # texts are UTF-8, lengths fit
+                    yield batch.select(list(names))
+            except _PARQUET_ERRORS as error:
+                raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
+        try:
+            require_regular(self.path)
+            file = pq.ParquetFile(self.path)
+            file.schema_arrow.names  # noqa: B018 - decoded only here
+        except FileNotFoundError:
+            raise no_such_file(self.path) from None
+        except _PARQUET_ERRORS as error:
+            raise DataError(
+                f"{self.path}: not a readable Parquet file ({first_line(error)})", hint="Write it again."
+            ) from None
+        with file:
+            yield file
+
+
+# What pyarrow raises on damaged files; a page may say that it needs more memory than there is.
+_PARQUET_ERRORS = (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError)
