@@ -68,7 +68,7 @@ class TrainConfig(Settings):
     encoder: str | None = Field(
         None,
         description="Frozen encoder whose features are learned from, computed once and kept: "
-        "pixels, random, pca, torchvision:NAME or clip.",
+        "pixels, random, pca, patches, torchvision:NAME or clip.",
         json_schema_extra=NETWORK,
     )
     encoder_weights: str | None = Field(
