@@ -19,14 +19,6 @@ STATEMENTS = [
     *(f"Theorem {number}" for number in (2, 4, 6, 7, 8, 9)),
     "Corollary 10",
 ]
-# Of branches that are not merged yet: checked as soon as they are there.
-PENDING_TESTS = {
-    "tests/learning/methods/test_ure_tuple_weights.py",
-    "tests/pipeline/test_paper_files.py",
-    "tests/prior/test_paper_protocol.py",
-}
-PENDING_FOLDER = "sample_configs/paper"
-PENDING_OPTIONS = {"--tuple-weights"}
 SECTIONS = ["2.1", "2.2", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "4.1", "4.2", "4.3", "4.4", "5"]
 
 
@@ -51,16 +43,12 @@ def test_every_statement_table_figure_and_section_has_a_row() -> None:
 def test_named_tests_exist(name: str) -> None:
     file, _, function = name.partition("::")
     path = ROOT / file
-    if file in PENDING_TESTS and not path.exists():
-        pytest.skip("of a branch that is not merged yet")
     assert path.is_file(), name
     assert not function or f"\ndef {function}(" in path.read_text(encoding="utf-8"), name
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"sample_configs/[\w/.-]+\.yaml", PAGE))))
 def test_named_sample_configurations_exist(name: str) -> None:
-    if name.startswith(f"{PENDING_FOLDER}/") and not (ROOT / PENDING_FOLDER).exists():
-        pytest.skip("of a branch that is not merged yet")
     assert (ROOT / name).is_file(), name
 
 
@@ -69,7 +57,7 @@ def test_named_commands_have_options_that_exist(line: str) -> None:
     words = shlex.split(line)[1:]
     known = OPTIONS.get(tuple(words[:2]), OPTIONS.get(tuple(words[:1])))
     assert known is not None, line
-    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | PENDING_OPTIONS, line
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
 
 
 def test_named_equations_exist() -> None:

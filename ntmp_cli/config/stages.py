@@ -14,7 +14,7 @@ from ntmp_cli.settings import Settings
 
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
 # Losses that bounds are known for.
-DesignLoss = Literal["sigmoid", "ramp", "logistic", "hinge"]
+DesignLoss = Literal["sigmoid", "ramp", "logistic", "clipped-logistic", "hinge"]
 
 
 class PredictConfig(Settings):
@@ -126,8 +126,8 @@ class DesignConfig(Settings):
     )
     loss: DesignLoss | None = Field(
         None,
-        description="Loss that bounds are for: sigmoid and ramp have B = 1, logistic and hinge only L·G. "
-        "Default: that of the run, or sigmoid.",
+        description="Loss that bounds are for: sigmoid and ramp have B = 1, clipped-logistic 2, logistic and hinge "
+        "only L·G. Default: that of the run, or sigmoid.",
     )
     score_bound: float | None = Field(
         None, gt=0, description="G: scores lie within ±G; L·G then stands for B of an L-Lipschitz loss."

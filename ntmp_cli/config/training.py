@@ -68,7 +68,8 @@ class TrainConfig(Settings):
     encoder: str | None = Field(
         None,
         description="Frozen encoder whose features are learned from, computed once and kept: "
-        "pixels, random, pca, torchvision:NAME, clip, or run:DIR (the last hidden layer of a trained network).",
+        "pixels, random, pca, patches, torchvision:NAME, clip, or run:DIR (the last hidden layer of a trained "
+        "network).",
         json_schema_extra=NETWORK,
     )
     encoder_weights: str | None = Field(

@@ -1,15 +1,16 @@
 """Frozen encoders: maps from instances in [0, 1] to features that are never trained.
 
-An encoder is named by a word of the registry (`pixels`, `random`, `pca`), by `torchvision:NAME`, by `clip`, or by
-`run:DIR`, the last hidden layer of a trained network, which a run knows as `penultimate:MODEL`. What an encoder fitted
-or sampled lies in its state dict, normalisation included, so that building it again with `dim` and loading the state
-needs neither the instances nor the weights file.
+An encoder is named by a word of the registry (`pixels`, `random`, `pca`, `patches`), by `patches:SETTINGS`,
+`torchvision:NAME`, `clip`, or `run:DIR`, the last hidden layer of a trained network, which a run knows as
+`penultimate:MODEL`. What an encoder fitted or sampled lies in its state dict, normalisation included, so that building
+it again with `dim` and loading the state needs neither the instances nor the weights file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod, sqrt
 from typing import Self
 
@@ -27,6 +28,7 @@ PCA_DIM = 100
 PCA_LIMIT = 4096
 
 TORCHVISION = "torchvision:"
+PATCHES = "patches"
 CLIP = "clip"
 RUN = "run:"
 PENULTIMATE = "penultimate:"
@@ -83,13 +85,18 @@ def get_encoder(spec: str) -> Builder:
         return _clip
     if spec.startswith(PENULTIMATE):
         return _penultimate(spec.removeprefix(PENULTIMATE))
+    name, _, settings = spec.partition(":")
+    if name == PATCHES:
+        return _without_weights(name, partial(_patches, settings=settings))
     if spec not in encoders.names():
         raise UsageError(
             f"unknown encoder '{spec}'; {did_you_mean(spec, encoder_choices())}",
             hint=f"The encoders are {', '.join(encoder_choices())}.",
         )
-    builder = encoders.get(spec)
+    return _without_weights(spec, encoders.get(spec))
 
+
+def _without_weights(spec: str, builder: Builder) -> Builder:
     def build(request: EncoderRequest) -> Encoder:
         if request.weights is not None:
             raise UsageError(
@@ -135,6 +142,18 @@ def pca(request: EncoderRequest) -> Encoder:
     if request.dim is None:
         raise ValueError("pca needs instances to be fitted on, or the dim of the encoder to restore")
     return PrincipalComponents(torch.zeros(size), torch.zeros(size, request.dim))
+
+
+@encoders.register(PATCHES)
+def patches(request: EncoderRequest) -> Encoder:
+    """Responses of images to 800 filters learned from their patches without labels, as 800 principal components."""
+    return _patches(request, "")
+
+
+def _patches(request: EncoderRequest, settings: str) -> Encoder:
+    from ntmp_cli.learning.patches import patch_features
+
+    return patch_features(request, settings)
 
 
 def _torchvision(name: str) -> Builder:

@@ -26,6 +26,10 @@ class MarginLoss:
         return min(self.bound, self.lipschitz * score_bound)
 
 
+# Bound of the clipped logistic loss, as in `learning.risk`.
+CLIP = 2.0
+
+
 def _softplus(value: float) -> float:
     return max(value, 0.0) + log1p(exp(-abs(value)))
 
@@ -34,5 +38,6 @@ MARGIN_LOSSES: dict[DesignLoss, MarginLoss] = {
     "sigmoid": MarginLoss(lambda margin: exp(-_softplus(margin)), 1.0, 0.25),
     "ramp": MarginLoss(lambda margin: min(max((1 - margin) / 2, 0.0), 1.0), 1.0, 0.5),
     "logistic": MarginLoss(lambda margin: _softplus(-margin), inf, 1.0),
+    "clipped-logistic": MarginLoss(lambda margin: min(_softplus(-margin), CLIP), CLIP, 1 - exp(-CLIP)),
     "hinge": MarginLoss(lambda margin: max(1 - margin, 0.0), inf, 1.0),
 }

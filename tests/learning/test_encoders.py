@@ -35,12 +35,13 @@ def build(spec: str, shape: tuple[int, ...] = COLOUR, seed: int = 0) -> Encoder:
     return build_encoder(spec, EncoderRequest(shape, seed=seed, pieces=in_pieces(instances(shape))))
 
 
-SPECS = ["pixels", "random", "pca", "torchvision:resnet18"]
+SPECS = ["pixels", "random", "pca", "patches:filters=12,size=3,components=9", "torchvision:resnet18"]
 
 
 def test_the_registry_holds_the_encoders_without_a_prefix() -> None:
-    assert encoders.names() == ["pca", "pixels", "random"]
-    assert encoder_choices() == ["pca", "pixels", "random", "clip", "torchvision:NAME", "run:DIR"]
+    assert encoders.names() == ["patches", "pca", "pixels", "random"]
+    families = ["patches:SETTINGS", "clip", "torchvision:NAME", "run:DIR"]
+    assert encoder_choices() == ["patches", "pca", "pixels", "random", *families]
     assert all(encoders.summaries().values())
 
 
@@ -193,7 +194,7 @@ def test_pca_without_instances_and_without_dim_is_a_mistake_of_the_caller() -> N
     ("spec", "suggestion"),
     [
         ("pixel", "did you mean 'pixels'?"),
-        ("vae", "choose from: clip, pca, pixels, random, run:DIR, torchvision:NAME"),
+        ("vae", "choose from: clip, patches, patches:SETTINGS, pca, pixels, random, run:DIR, torchvision:NAME"),
         ("torchvision", "did you mean 'torchvision:NAME'?"),
     ],
 )
@@ -201,7 +202,8 @@ def test_an_unknown_encoder_is_refused_with_the_choices(spec: str, suggestion: s
     with pytest.raises(UsageError) as error:
         get_encoder(spec)
     assert error.value.message == f"unknown encoder '{spec}'; {suggestion}"
-    assert error.value.hint == "The encoders are pca, pixels, random, clip, torchvision:NAME, run:DIR."
+    names = "patches, pca, pixels, random, patches:SETTINGS, clip, torchvision:NAME, run:DIR"
+    assert error.value.hint == f"The encoders are {names}."
 
 
 def test_an_unknown_torchvision_encoder_is_refused_with_a_suggestion() -> None:

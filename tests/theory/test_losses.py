@@ -24,7 +24,9 @@ def test_slope_bound_and_range_are_those_of_the_function(name: str) -> None:
     loss = MARGIN_LOSSES[name]
     values = np.array([loss.phi(float(margin)) for margin in MARGINS])
     slopes = np.abs(np.diff(values) / np.diff(MARGINS))
-    assert slopes.max() == pytest.approx(loss.lipschitz, rel=1e-4)
+    # Between two margins a slope that jumps is smoothed.
+    assert slopes.max() == pytest.approx(loss.lipschitz, rel=2e-3)
+    assert slopes.max() <= loss.lipschitz + 1e-9
     assert (np.diff(values) <= 1e-12).all()
     assert values.max() <= loss.bound
     for bound in (0.3, 1.0, 7.0):
