@@ -1,7 +1,7 @@
 """Recorded counts as arrays: whole numbers where every count is exact, else records of a range and a law of noise.
 
-Both kinds of array are sliced, indexed and compared alike, so that whoever only carries counts along needs to know
-nothing of them. Whoever calculates with counts takes `CountObservations`, or refuses what is not exact.
+Both kinds of array are sliced, indexed and compared alike, so that code that only carries counts along needs to know
+nothing of them. Code that calculates with counts takes `CountObservations`, or refuses what is not exact.
 """
 
 from __future__ import annotations

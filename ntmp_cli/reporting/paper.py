@@ -72,7 +72,7 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
 
 
 def paper_column(entry: MethodVariant) -> tuple[int, MethodVariant]:
-    """Where a method stands in the paper's tables, whatever its clamps' scope; methods of ours come after them."""
+    """Where a method stands in the paper's tables, whatever its clamps' scope; our own methods come after them."""
     columns = tuple(dict.fromkeys(cell.method for cell in paper_cells()))
     name = entry.method.removesuffix("/source")
     return columns.index(name) if name in columns else len(columns), entry
@@ -129,7 +129,7 @@ def beside_the_paper(
     ]
     if other_method:
         sentences.append(
-            "Methods of ours, which the paper lacks, are marked; beside them stands the paper's cell that is named: "
+            "Our own methods, which the paper lacks, are marked; beside them stands the paper's cell that is named: "
             "of a clamp per class the same clamp per source, else the paper's best of the same setting"
         )
     if unknown_setting:

@@ -71,8 +71,8 @@ class TableRows:
     """Rows of a table whose features are columns.
 
     Where a table says for itself what its columns hold (`features.names` is None), texts are categories. The first rows
-    decide at first; a text further down makes the column one of categories for whoever shares `categorical`, and the
-    table must be read again: `rows` raises LateTextError.
+    decide at first; a text further down makes the column one of categories for every reader that shares `categorical`,
+    and the table must be read again: `rows` raises LateTextError.
     """
 
     def __init__(
