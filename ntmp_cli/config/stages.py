@@ -29,6 +29,12 @@ class PredictConfig(Settings):
     with_counts: bool = Field(
         False, description="Rows have tuple ids and counts: add the exact posterior given the count."
     )
+    by: str | None = Field(
+        None,
+        description="Column of groups: write a row per group with its expected number of positives, quantiles, and an "
+        "interval by conformal prediction over the tuples that the run had not seen.",
+    )
+    confidence: float = Field(0.9, gt=0, lt=1, description="Level of the interval of --by.")
 
 
 class EstimatePriorConfig(Settings):

@@ -45,7 +45,7 @@ class ScoredCounts:
 
     @property
     def rate(self) -> float:
-        return float(self.observed.counts.sum() / self.observed.sizes.sum())
+        return self.observed.rate
 
 
 @dataclass(frozen=True)

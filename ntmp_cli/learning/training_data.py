@@ -18,7 +18,7 @@ from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.lengths import default_batch
 from ntmp_cli.learning.models import normalisation, standardises
 from ntmp_cli.ranks import processes_here
-from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
+from ntmp_cli.tuple_source import Counts, HeldoutData, Integers, TupleSource
 
 ORIENTATION_TUPLES = 4000
 # One number per instance of tuples, and of U, in stored order.
@@ -92,7 +92,7 @@ def _chunks_of(source: TupleSource, positions: Integers) -> Iterator[TupleChunk]
         before += rows
 
 
-def _read_at(source: TupleSource, shard: str, rows: Integers) -> tuple[NDArray[np.generic], Integers, Integers]:
+def _read_at(source: TupleSource, shard: str, rows: Integers) -> tuple[NDArray[np.generic], Integers, Counts]:
     start, stop = int(rows[0]), int(rows[-1]) + 1
     x, sizes, counts = source.read_tuples(shard, start, stop)
     is_chosen = np.isin(np.arange(start, stop), rows)

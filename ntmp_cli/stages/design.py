@@ -23,7 +23,7 @@ from ntmp_cli.artifacts.manifest import canonical_json
 from ntmp_cli.artifacts.summaries import DesignSummary
 from ntmp_cli.config import DesignConfig
 from ntmp_cli.data.specs import expected_strata, parse_spec
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.reporting.design import to_markdown
 from ntmp_cli.theory.assessment import Question, assess, inflation_curve
 from ntmp_cli.theory.changes import changes
@@ -111,10 +111,20 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
             f"{tuples.path}: does not know the prior of its unlabeled pool", hint="Pass it as --prior, or an estimate."
         )
     noise = summary.count_noise or 0.0 if config.count_noise is None else config.count_noise
-    recorded = [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train]
+    recorded = [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known]
+    if not recorded:
+        raise NotIdentifiableError(
+            f"{tuples.path}: no tuple has a known rate, and a design is one of rates",
+            hint="The method count learns from them; a design of exact counts: --tuple N:M --prior X.",
+        )
+    left_out = summary.tuples.train - sum(row.tuples for row in recorded)
+    # Noise that was recorded with the counts is in the means of their strata already.
+    strata = true_strata(recorded, noise) if summary.knowledge is None else tuple(recorded)
     return Source(
-        Design(true_strata(recorded, noise), summary.unlabeled.train, prior),
-        f"{summary.dataset} tuples" + (", true counts estimated from the recorded ones" if noise else ""),
+        Design(strata, summary.unlabeled.train, prior),
+        f"{summary.dataset} tuples"
+        + (", true counts estimated from the recorded ones" if noise else "")
+        + (f", without {left_out:,} whose rate is not known" if left_out else ""),
         "as simulated" if config.prior is None else "given",
         noise,
         tuples,

@@ -53,5 +53,5 @@ def _by_length(strata: Sequence[Stratum]) -> dict[int, Floats]:
     """Tuples of each length by count, 0 … n."""
     tables: dict[int, Floats] = {}
     for s in strata:
-        tables.setdefault(s.n, np.zeros(s.n + 1))[s.m] += s.tuples
+        tables.setdefault(s.n, np.zeros(s.n + 1))[int(s.m)] += s.tuples
     return dict(sorted(tables.items()))
