@@ -313,3 +313,26 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     ended = ntmp(*predict[:-1], "town", "--out", tmp_path / "p.csv")
     assert (ended.code, "has no column 'town'" in ended.err) == (3, True)
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(600, 2))
+    counts = (x[:, 0] > 0).reshape(100, 6).sum(axis=1) + rng.normal(0, 1.5, 100)
+    lines = ["tuple_id,count,a,b"]
+    for t in range(100):
+        lines += [f"t{t},{counts[t]:.4f},{a:.5f},{b:.5f}" for a, b in x[6 * t : 6 * t + 6]]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ntmp_done("import-tuples", path, "--count-law", "gaussian:5", "--out", tmp_path / "tuples")
+    training = ("train", "--tuples", tmp_path / "tuples", "--count-law", "gaussian:auto")
+    ended = ntmp_done(*training, "--model", "linear", "--out", tmp_path / "run")
+    assert "by the likelihood of the counts (95 % interval: sd " in ended.err
+    law = open_artifact(tmp_path / "run", "run").summary.task.knowledge.counts[0]
+    assert 1.2 < float(law.removeprefix("gaussian:")) < 1.9
+    ntmp_done("predict", tmp_path / "run", path, "--with-counts", "--out", tmp_path / "p.csv")
+    posterior = np.array(pacsv.read_csv(tmp_path / "p.csv")["posterior"].to_pylist())
+    assert ((posterior > 0.5) == (x[:, 0] > 0)).mean() > 0.9
+    ended = ntmp(*training, "--model", "mlp", "--prior", "0.5", "--out", tmp_path / "no")
+    assert ended.code == 2
+    ended = ntmp("import-tuples", path, "--count-law", "gaussian:auto", "--out", tmp_path / "no")
+    assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)

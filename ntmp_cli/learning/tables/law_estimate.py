@@ -30,6 +30,7 @@ ROUNDS = 2
 PROFILE_NATS = 1.92
 # Parameters stay within this distance from 0, on the logarithmic or logistic scale.
 FURTHEST = 9.0
+FIRST_STEP = 0.7
 # A scale must be known to a factor, a probability to a difference.
 WIDEST_FACTOR, WIDEST_SHARE = 10.0, 0.4
 # First guesses of probabilities, by name of the parameter; scales start at 1.
@@ -66,9 +67,7 @@ def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) ->
     for _ in range(ROUNDS):
         scored = scored_under(law_at(at))
         loss = _Loss(scored, law_at)
-        at = np.clip(
-            minimize(loss, at, method="Nelder-Mead", options={"xatol": 0.01, "fatol": 0.01}).x, -FURTHEST, FURTHEST
-        )
+        at = np.clip(_least(loss, at), -FURTHEST, FURTHEST)
     intervals = {one: _interval(loss, at, which, one) for which, one in enumerate(free)}
     for one, (low, high) in intervals.items():
         wide = high - low > WIDEST_SHARE if one in SHARES else high > WIDEST_FACTOR * low
@@ -120,8 +119,7 @@ def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, fl
             moved[others] = values
             return loss(moved)
 
-        best = minimize(rest, at[others], method="Nelder-Mead", options={"xatol": 0.05, "fatol": 0.02})
-        return float(best.fun) - least - PROFILE_NATS
+        return rest(_least(rest, at[others])) - least - PROFILE_NATS
 
     ends = []
     for sign in (-1.0, 1.0):
@@ -129,6 +127,14 @@ def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, fl
         inside = abs(far) < 1e-6 or excess(far) < 0
         ends.append(far if inside else float(brentq(excess, 0.0, far, xtol=0.02)))
     return _value(name, at[which] + ends[0]), _value(name, at[which] + ends[1])
+
+
+def _least(loss: Callable[[Floats], float], start: Floats) -> Floats:
+    """Where a loss is least, by Nelder and Mead from steps that are not tiny."""
+    simplex = np.vstack([start, start + FIRST_STEP * np.eye(len(start))])
+    options = {"initial_simplex": simplex, "xatol": 0.01, "fatol": 0.01}
+    found: Floats = minimize(loss, start, method="Nelder-Mead", options=options).x
+    return found
 
 
 def _start(name: str) -> float:

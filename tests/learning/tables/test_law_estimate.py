@@ -40,6 +40,9 @@ def test_a_parameter_is_found_with_an_interval(law: str, text: str, name: str, v
     assert low < value < high
     assert low < getattr(found.law, name) < high
     assert type(found.law) is type(parse_law(law))
+    # Half way between the ends, as far as a parabola goes: not where the search began.
+    middle = np.sqrt(low * high) if name != "sensitivity" else (low + high) / 2
+    assert abs(getattr(found.law, name) - middle) < 0.3 * (high - low)
 
 
 def test_a_parameter_that_the_tuples_do_not_tell_is_refused() -> None:
