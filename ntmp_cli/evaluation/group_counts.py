@@ -2,8 +2,8 @@
 
 A tuple that its scorer was not trained on has the residual r = (m − μ)/s of its count m, with μ = Σσ(z) and s the
 standard deviation of the count by the scores. If a new group is exchangeable with T such tuples, its own residual is
-as likely to be at any place among theirs: between the order statistics ⌊α/2·(T+1)⌋ and ⌈(1−α/2)(T+1)⌉ it lies with
-probability at least 1 − α, whatever the scores are worth (split conformal prediction, with both tails apart).
+as likely to be at any place among theirs: between the order statistics ⌊(T+1)δ/2⌋ and ⌈(T+1)(1−δ/2)⌉ it lies with
+probability at least 1 − δ, whatever the scores are worth (Eq. 112: split conformal prediction, both tails apart).
 A tuple of which only a range is known takes its lower end for the lower limit and its upper end for the upper one.
 """
 

@@ -18,7 +18,7 @@ from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.runs import open_run, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
-from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
+from ntmp_cli.artifacts.table_writer import IfFileExists, TableWriter, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise, parse_law
 from ntmp_cli.counting.observations import CountObservations
@@ -91,12 +91,7 @@ def predict_rows(
         if total == 0:
             raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
     _warn_of_unknown(rows, scorer.unseen)
-    if table.quoted:
-        log.warning(
-            "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
-            "--raw-ids writes them as they are",
-            table.quoted,
-        )
+    warn_of_formulas(table)
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     if scorer.withheld is None:
@@ -122,6 +117,15 @@ def predict_rows(
         "threshold": {"rule": config.threshold, "probability": scorer.label_above},
         "expected": as_json(expected),
     }
+
+
+def warn_of_formulas(table: TableWriter) -> None:
+    if table.quoted:
+        log.warning(
+            "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
+            "--raw-ids writes them as they are",
+            table.quoted,
+        )
 
 
 def _warn_of_unknown(rows: RowSource, unseen: Counter[str]) -> None:

@@ -33,7 +33,7 @@ from ntmp_cli.evaluation.group_counts import (
     residual_limits,
 )
 from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
-from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring
+from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ def predict_groups(
     }
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         table.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+    warn_of_formulas(table)
     unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
     guarantee = SPLIT if run.summary.learner == "network" else CROSS
     _warn(groups, limits, unlike, seen)
@@ -145,6 +146,8 @@ def _read(config: PredictConfig, run: RunArtifact, source: Path, options: Predic
         NewRowOptions(run.summary.instance.resize, ("tuple",), options.allow_outside, options.block_bytes),
     )
     scoring = Scoring(run, mapping, config, options.device)
+    if scoring.withheld is not None:
+        log.warning("expected counts and quantiles are not confirmed: whether they hold %s", scoring.withheld)
     codes, names, scores = _scored(rows, scoring)
     order, offsets = group_rows(codes, len(names))
     if alone := int((codes == NONE).sum()):

@@ -1,9 +1,9 @@
 """Parameters of a law of noise that are not known (`gaussian:auto`), by the likelihood that also fits the classifier.
 
 Scores of a linear model are cross-fitted under a first guess of the law; then the parameters and the line a·z + b are
-those of greatest likelihood together. With the law found, scores are cross-fitted once more. Intervals are where the
-profile of the likelihood is within 1.92 nats of its maximum (95 %). A parameter whose interval is wide is refused: then
-scores that explain little and noise that hides much cannot be told apart.
+those of greatest likelihood together (Eq. 111). With the law found, scores are cross-fitted once more. Intervals are
+where the profile of the likelihood is within 1.92 nats of its maximum (95 %). A parameter whose interval is wide is
+refused: then scores that explain little and noise that hides much cannot be told apart.
 """
 
 from __future__ import annotations
