@@ -43,7 +43,7 @@ from ntmp_cli.python.frames import (
     without_unknown,
 )
 from ntmp_cli.python.saving import SavedClassifier
-from ntmp_cli.python.tuple_rows import ByTuple, TupleIds, is_count_labels, read_tuples
+from ntmp_cli.python.tuple_rows import ByTuple, TupleIds, is_count_labels, read_tuples, with_labels
 from ntmp_cli.settings import build
 from ntmp_cli.tuple_source import ArraySource
 
@@ -133,6 +133,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         prior: float | None = None,
         sample_weight: ByTuple | None = None,
         blocks: ByTuple | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """Learn from tuples, and from unlabeled rows where there are some.
 
@@ -141,14 +142,24 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         X : (N, d) rows; an array, or a DataFrame of pandas, Polars or Arrow, with texts and gaps.
         tuples : N ids; rows with the same id form a tuple, rows with None or NaN are unlabeled. Or, without `counts`,
             the array that `count_labels` makes of ids and counts.
-        counts : number of positives by tuple id, or N numbers that are equal within a tuple.
+        counts : number of positives by tuple id, in the order in which tuples appear (T), or of every row (N). A count
+            may be a pair (low, high), as in an array (T, 2), or a text as in a table: "1-3", ">=1", "25%". Noise is
+            named by the setting `count_law`.
         unlabeled : (M, d) further rows without tuple; networks need some.
         prior : share of positives among the unlabeled rows; None estimates it.
         sample_weight : weight of every tuple, given as counts are; not for networks.
         blocks : block of every tuple, given as counts are; a block is never divided between folds.
+        labels : N labels 0 or 1, None or NaN where they are not known: a few are learned from beside the counts. A
+            labelled row is a tuple of its own, and what is left of its tuple has the rest of the count.
         """
         x, pool = self._fitted_features(X, unlabeled)
-        known = read_tuples(len(x), tuples, counts, blocks)
+        known = read_tuples(len(x), tuples, counts, blocks, str(self._settings.get("count_law") or "exact"))
+        if labels is not None:
+            if sample_weight is not None:
+                raise UsageError(
+                    "labels and sample_weight: labelled rows have no weight", hint="Leave one of them out."
+                )
+            known = with_labels(known, labels, (0, 1))
         groups = known.groups
         # A generator is used once, so that everything follows from one seed.
         state = self.random_state

@@ -9,6 +9,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+ONE_COUNT = (
+    "ntmp is binary: one count per tuple; give the class of interest by --positive, or train one class at a time "
+    "(--count-column, once per class)."
+)
+"""What users of several classes are told."""
+
 
 class NtmpError(Exception):
     """A problem that the user can act on: what is wrong and, in `hint`, what to do."""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from ntmp_cli.counting.strata import CountKnowledge
+
 Integers = NDArray[np.int64]
+CountsNeeded = Literal["any", "rates", "exact"]
+"""What a method takes: any observation, tuples whose rate is known, or exact counts."""
+Counts = NDArray[Any]
+"""Exact counts as whole numbers, else records; see `counting.recorded`."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What is known about the data before training: strata (n, m, tuples) and the size of U."""
 
-    strata: Sequence[tuple[int, int, int]]
+    strata: Sequence[tuple[int, int | float, int]]
     unlabeled: int
+    knowledge: CountKnowledge | None = None
+    """Of counts that are not all exact; m is then a mean of the stratum, and perhaps only an expected one."""
 
     @property
     def instances(self) -> int:
@@ -31,7 +41,24 @@ class Task:
     @property
     def symmetric(self) -> bool:
         """n = 2m in every stratum: the counts do not tell the classes apart."""
+        if self.knowledge is not None:
+            return self.knowledge.symmetric
         return all(n == 2 * m for n, m, _ in self.strata)
+
+    @property
+    def rated_strata(self) -> Sequence[tuple[int, int | float, int]]:
+        """The strata whose rate is known: what the risk is made of."""
+        if self.knowledge is None:
+            return self.strata
+        return [row for row, known in zip(self.strata, self.knowledge.known, strict=True) if known]
+
+    @cached_property
+    def rated_counts(self) -> dict[tuple[int, str], float]:
+        """m of every stratum whose rate is known, by n and what was recorded."""
+        if self.knowledge is None:
+            return {(n, str(m)): float(m) for n, m, _ in self.strata}
+        rows = zip(self.strata, self.knowledge.counts, self.knowledge.known, strict=True)
+        return {(n, text): float(m) for (n, m, _), text, known in rows if known}
 
 
 @dataclass(frozen=True)
@@ -40,7 +67,7 @@ class HeldoutData:
 
     tuples: NDArray[np.generic]
     sizes: Integers
-    counts: Integers
+    counts: Counts
     unlabeled: NDArray[np.generic]
 
 
@@ -76,7 +103,7 @@ class TupleSource(Protocol):
     def unlabeled_shards(self) -> Sequence[tuple[str, int]]:
         """Name and number of instances of every shard."""
 
-    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Counts]:
         """Instances of the tuples start:stop in a row, their sizes and recorded counts."""
 
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]: ...
@@ -107,7 +134,7 @@ class ArraySource:
 
     tuples: NDArray[np.float32]
     sizes: Integers
-    counts: Integers
+    counts: Counts
     unlabeled: NDArray[np.float32]
     heldout_data: HeldoutData | None = None
     name: str = "the arrays"
@@ -116,11 +143,13 @@ class ArraySource:
     tuple_weights: NDArray[np.float64] | None = None
     standardised: bool = False
 
-    @property
+    @cached_property
     def task(self) -> Task:
-        pairs, numbers = np.unique(np.stack([self.sizes, self.counts]), axis=1, return_counts=True)
-        strata = [(int(n), int(m), int(k)) for n, m, k in zip(*pairs, numbers, strict=True)]
-        return Task(strata, len(self.unlabeled))
+        from ntmp_cli.counting.strata import knowledge_of, strata_of
+
+        strata = strata_of(self.sizes, self.counts)
+        knowledge = knowledge_of(strata, self.sizes, self.counts)
+        return Task([row[:3] for row in strata], len(self.unlabeled), knowledge)
 
     @property
     def instance(self) -> InstanceFormat:
@@ -132,7 +161,7 @@ class ArraySource:
     def unlabeled_shards(self) -> Sequence[tuple[str, int]]:
         return [("unlabeled", len(self.unlabeled))]
 
-    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Counts]:
         offsets = self.tuple_offsets(shard)
         return self.tuples[offsets[start] : offsets[stop]], self.sizes[start:stop], self.counts[start:stop]
 

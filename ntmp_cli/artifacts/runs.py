@@ -47,3 +47,16 @@ def train_config(run: RunArtifact) -> TrainConfig:
             hint=remake(run.kind),
         )
     return config
+
+
+def trained_law(run: RunArtifact) -> str | None:
+    """The law of noise that a training took in place of the recorded one; None where it took that."""
+    law = run.manifest.config.get("count_law")
+    if law is None:
+        return None
+    knowledge = run.summary.task.knowledge
+    if "auto" in str(law) and knowledge is not None:
+        # What was estimated is what strata are named by: the law alone, or behind the count.
+        text = knowledge.counts[0]
+        return text.partition("(")[2].rstrip(")") or text
+    return str(law)

@@ -1,14 +1,16 @@
 """Shards: self-contained HDF5 files of instances, written and read one at a time.
 
 `tuples-*.h5` holds `instances` (N, ...), `offsets` (T+1) and `counts` (T): tuple t owns the instances
-offsets[t]:offsets[t+1], and counts[t] of them are recorded as positive. `unlabeled-*.h5` and `test.h5`
-hold `instances` alone. A network sees `instances / scale`.
+offsets[t]:offsets[t+1], and counts[t] of them are recorded as positive; where counts are not exact, counts[t] is a
+record of low, high and law (`counting.recorded`). `unlabeled-*.h5` and `test.h5` hold `instances` alone. A network sees
+`instances / scale`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,9 @@ from numpy.typing import NDArray
 from ntmp_cli.artifacts import hdf5
 from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.publish import Staging
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recorded import Counts, are_records, join
+from ntmp_cli.errors import ArtifactError, DataError, UsageError
 
 # About so many bytes of instances go into a shard.
 SHARD_BYTES = 16 * 2**20
@@ -28,7 +32,7 @@ class TupleBlock:
 
     instances: NDArray[np.generic]
     offsets: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: Counts
 
 
 def write_tuple_shards(
@@ -46,7 +50,8 @@ def write_tuple_shards(
             for segment in segments:
                 start = file.fill("instances", start, segment.instances)
             file.put("offsets", offsets)
-            file.put("counts", np.concatenate([segment.counts for segment in segments]).astype(np.int64))
+            counts = join([segment.counts for segment in segments])
+            file.put("counts", counts if are_records(counts) else counts.astype(np.int64))
         staging.add(name, rows=len(sizes))
 
 
@@ -108,11 +113,20 @@ def read_tuple_shard(artifact: TuplesArtifact, name: str, start: int = 0, stop: 
     if not _boundaries_fit(block):
         raise ArtifactError(f"{where}: tuple boundaries do not fit the instances")
     artifact.require_rows(name, len(counts))
-    sizes = np.diff(block.offsets)
-    if (block.counts < 0).any() or (block.counts > sizes).any():
-        raise ArtifactError(f"{where}: a recorded count lies outside 0..n")
+    _check_counts(where, np.diff(block.offsets), block.counts)
     _check_instances(artifact, name, block.instances)
     return block
+
+
+def _check_counts(where: Path, sizes: NDArray[np.int64], counts: Counts) -> None:
+    """Counts are 0 … n; records are what their laws can give."""
+    if are_records(counts):
+        try:
+            CountObservations(sizes, counts)
+        except (DataError, UsageError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"{where}: {error}", hint="Make the tuples again.") from None
+    elif (counts < 0).any() or (counts > sizes).any():
+        raise ArtifactError(f"{where}: a recorded count lies outside 0..n")
 
 
 def read_offsets(artifact: TuplesArtifact, name: str) -> NDArray[np.int64]:
@@ -121,9 +135,19 @@ def read_offsets(artifact: TuplesArtifact, name: str) -> NDArray[np.int64]:
         return hdf5.array(file, "offsets").astype(np.int64)
 
 
+def read_sizes_and_counts(artifact: TuplesArtifact, name: str) -> tuple[NDArray[np.int64], Counts]:
+    """Sizes and recorded counts of a shard, without its instances."""
+    with hdf5.read(artifact.file(name), "tuples") as file:
+        sizes, counts = np.diff(hdf5.array(file, "offsets")), hdf5.array(file, "counts")
+    _check_counts(artifact.path / name, sizes, counts)
+    return sizes, counts
+
+
 def _boundaries_fit(block: TupleBlock) -> bool:
     instances, offsets, counts = block.instances, block.offsets, block.counts
-    if instances.ndim < 1 or any(a.ndim != 1 or a.dtype.kind not in "iu" for a in (offsets, counts)):
+    if instances.ndim < 1 or offsets.ndim != 1 or offsets.dtype.kind not in "iu" or counts.ndim != 1:
+        return False
+    if counts.dtype.kind not in "iu" and not are_records(counts):
         return False
     return bool(
         len(offsets) == len(counts) + 1

@@ -15,11 +15,15 @@ from ntmp_cli.artifacts.shards import (
     read_instance_range,
     read_instances,
     read_offsets,
+    read_sizes_and_counts,
     read_tuple_shard,
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
+from ntmp_cli.counting.laws import NoiseLaw
+from ntmp_cli.counting.recorded import as_records, join, simplest, with_law
+from ntmp_cli.counting.strata import knowledge_of, strata_of
+from ntmp_cli.tuple_source import Counts, HeldoutData, InstanceFormat, Integers, Task
 
 
 @dataclass
@@ -27,6 +31,8 @@ class StoredTuples:
     """The training, held-out and test instances of a tuples or features directory; what is small is read once."""
 
     artifact: TuplesArtifact
+    law: NoiseLaw | None = None
+    """The law of noise of all counts, where it is not the recorded one."""
 
     @property
     def name(self) -> str:
@@ -34,9 +40,17 @@ class StoredTuples:
 
     @property
     def task(self) -> Task:
-        """Strata and sizes from the manifest, before any shard is opened."""
-        summary = self.artifact.summary
-        return Task([(row.n, row.m, row.tuples) for row in summary.strata.train], summary.unlabeled.train)
+        """Strata and sizes from the manifest, before any shard is opened; under another law, from the shards."""
+        return self.artifact.summary.task() if self.law is None else self._task
+
+    @cached_property
+    def _task(self) -> Task:
+        shards = [read_sizes_and_counts(self.artifact, name) for name in tuple_shard_names(self.artifact, "train")]
+        sizes = np.concatenate([sizes for sizes, _ in shards])
+        counts = simplest(join([self._counts(counts) for _, counts in shards]))
+        strata = strata_of(sizes, counts)
+        unlabeled = self.artifact.summary.unlabeled.train
+        return Task([row[:3] for row in strata], unlabeled, knowledge_of(strata, sizes, counts))
 
     @property
     def instance(self) -> InstanceFormat:
@@ -51,9 +65,15 @@ class StoredTuples:
     def _shards(self, prefix: str) -> list[tuple[str, int]]:
         return [(entry.path, entry.rows or 0) for entry in self.artifact.entries(prefix)]
 
-    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Integers]:
+    def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Counts]:
         block = read_tuple_shard(self.artifact, shard, start, stop)
-        return block.instances, np.diff(block.offsets), block.counts
+        return block.instances, np.diff(block.offsets), self._counts(block.counts)
+
+    def _counts(self, counts: Counts) -> Counts:
+        """Of one kind in all shards, whatever a shard holds."""
+        if self.law is not None:
+            return as_records(with_law(counts, self.law))
+        return counts if self.artifact.summary.knowledge is None else as_records(counts)
 
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
         return read_instance_range(self.artifact, shard, start, stop)
@@ -73,7 +93,7 @@ class StoredTuples:
         return HeldoutData(
             np.concatenate([block.instances for block in blocks]),
             np.concatenate([np.diff(block.offsets) for block in blocks]),
-            np.concatenate([block.counts for block in blocks]),
+            self._counts(join([block.counts for block in blocks])),
             np.concatenate([self._no_instances, *(read_instances(self.artifact, name) for name in unlabeled)]),
         )
 

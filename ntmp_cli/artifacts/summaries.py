@@ -34,6 +34,8 @@ from ntmp_cli.artifacts.summary_fields import (
     Count,
     Files,
     InstanceSummary,
+    KnowledgeSummary,
+    MeanCount,
     Name,
     OpenShare,
     PoolSizes,
@@ -54,6 +56,7 @@ from ntmp_cli.artifacts.summary_fields import (
 from ntmp_cli.config import HolmFamily
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.learning.results import Learner
+from ntmp_cli.tuple_source import Task
 
 # Given by the user; known to a simulation; estimated on the pool; the rate of the tuples, where nothing else is known.
 PriorSource = Literal["given", "known", "estimated", "tuples"]
@@ -112,9 +115,19 @@ class TuplesSummary(Summary):
     features: tuple[FeatureRow, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    knowledge: KnowledgeSummary | None
+    """Of training tuples whose counts are not all exact."""
+
+    def task(self) -> Task:
+        """The training tuples, as training knows them."""
+        rows, knowledge = self.strata.train, self.knowledge
+        strata = [(row.n, row.m, row.tuples) for row in rows]
+        return Task(strata, self.unlabeled.train, None if knowledge is None else knowledge.as_knowledge())
 
     @model_validator(mode="after")
     def _consistent(self) -> TuplesSummary:
+        if self.knowledge is not None and len(self.knowledge.counts) != len(self.strata.train):
+            raise ValueError("knowledge: is not one of every stratum")
         rows = dict(self.strata.items())
         for name, total in (("tuples", self.tuples), ("instances", self.instances)):
             if dict(total.items()) != {split: sum(getattr(row, name) for row in rows[split]) for split in rows}:
@@ -174,7 +187,7 @@ class RunSummary(Summary):
     dataset: Name
     tuples: Name
     n: Positive | None
-    m: Count | None
+    m: MeanCount | None
     task: TaskSummary
     mean_rate: Share
     prior: Share

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ntmp_cli.settings import shown
 from ntmp_cli.tuple_source import InstanceFormat, Task
+
+if TYPE_CHECKING:
+    from ntmp_cli.counting.strata import CountKnowledge, CountStratum
 
 T = TypeVar("T")
 Split = Literal["train", "heldout"]
@@ -67,18 +70,25 @@ class InstanceSummary(Record):
         return self
 
 
+MeanCount = Count | Annotated[float, Field(ge=0)]
+
+
 class StratumRow(Record):
-    """Tuples of equal length n and count m."""
+    """Tuples of equal length n and count m; where counts are not exact, m is a mean, and `counts` what was recorded."""
 
     n: Positive
-    m: Count
+    m: MeanCount
     rate: Share
     tuples: Positive
     instances: Positive
+    counts: Name | None = None
+    known: bool = True
+    """Whether the rate is known, or only expected."""
 
     @classmethod
-    def of(cls, n: int, m: int, tuples: int) -> StratumRow:
-        return cls(n=n, m=m, rate=m / n, tuples=tuples, instances=n * tuples)
+    def of(cls, n: int, m: int | float, tuples: int, counts: str | None = None, known: bool = True) -> StratumRow:
+        extra: dict[str, Any] = {} if counts in (None, str(m)) else {"counts": counts, "known": known}
+        return cls(n=n, m=m, rate=m / n, tuples=tuples, instances=n * tuples, **extra)
 
     @model_validator(mode="after")
     def _consistent(self) -> StratumRow:
@@ -91,9 +101,9 @@ class StratumRow(Record):
         return self
 
 
-def strata_rows(strata: Mapping[tuple[int, int], int]) -> tuple[StratumRow, ...]:
-    """Tuples of equal length and count, by (n, m), as a manifest lists them."""
-    return tuple(StratumRow.of(n, m, tuples) for (n, m), tuples in sorted(strata.items()))
+def strata_rows(strata: Iterable[CountStratum]) -> tuple[StratumRow, ...]:
+    """Tuples of equal length and count, as a manifest lists them."""
+    return tuple(StratumRow.of(*row) for row in strata)
 
 
 class BySplit(Record, Generic[T]):
@@ -124,21 +134,47 @@ class Strata(BySplit[tuple[StratumRow, ...]]):
     """Rows in order of n and m."""
 
 
+class KnowledgeSummary(Record):
+    """Of tuples whose counts are not all exact: what was recorded in every stratum, and whether its rate is known."""
+
+    counts: tuple[Name, ...]
+    known: tuple[bool, ...]
+    symmetric: bool
+    one_rate: bool
+
+    @classmethod
+    def of(cls, knowledge: CountKnowledge) -> KnowledgeSummary:
+        return cls(**knowledge._asdict())
+
+    def as_knowledge(self) -> CountKnowledge:
+        from ntmp_cli.counting.strata import CountKnowledge
+
+        return CountKnowledge(self.counts, self.known, self.symmetric, self.one_rate)
+
+
 class TaskSummary(Record):
     """What a training knew before it began: strata (n, m, tuples) and the size of the unlabeled pool."""
 
-    strata: Annotated[tuple[tuple[Positive, Count, Positive], ...], Field(min_length=1)]
+    strata: Annotated[tuple[tuple[Positive, MeanCount, Positive], ...], Field(min_length=1)]
     unlabeled: Count
+    knowledge: KnowledgeSummary | None = None
+
+    @classmethod
+    def of(cls, task: Task) -> TaskSummary:
+        extra = {} if task.knowledge is None else {"knowledge": KnowledgeSummary.of(task.knowledge)}
+        return cls(strata=tuple(task.strata), unlabeled=task.unlabeled, **extra)
 
     def as_task(self) -> Task:
         """As training knows it."""
-        return Task(self.strata, self.unlabeled)
+        return Task(self.strata, self.unlabeled, None if self.knowledge is None else self.knowledge.as_knowledge())
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskSummary:
         for row, (n, m, _) in enumerate(self.strata):
             if m > n:
                 raise ValueError(f"strata.{row}: {m} positives in a tuple of {n}")
+        if self.knowledge is not None and len(self.knowledge.counts) != len(self.strata):
+            raise ValueError("knowledge: is not one of every stratum")
         return self
 
 

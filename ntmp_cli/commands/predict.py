@@ -48,13 +48,14 @@ def command(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Score new rows with a run: score, probability and label, in their order. Creates a table.
+    """Score new rows with a run: score, probability and label, in their order; or counts by group. Creates a table.
 
     Example: ntmp predict work/run-0 new.csv --prior 0.1 --out scored.csv
     """
     from ntmp_cli.commands.progress import limit_threads
-    from ntmp_cli.commands.views import prediction_view
+    from ntmp_cli.commands.views import group_prediction_view, prediction_view
     from ntmp_cli.stages.predict import PredictOptions, predict_rows
+    from ntmp_cli.stages.predict_groups import predict_groups
 
     to_stdout = out == Path("-")
     if to_stdout and json:
@@ -62,6 +63,11 @@ def command(
     limit_threads(threads)
     stream = sys.stdout.buffer if to_stdout else None
     options = PredictOptions(if_exists, device, stream, raw_ids=raw_ids, allow_outside=allow_outside)
+    if config.by is not None:
+        groups = predict_groups(config, run, source, out, options)
+        if not to_stdout:
+            show(groups, json, lambda console: group_prediction_view(console, groups))
+        return
     facts = predict_rows(config, run, source, out, options)
     if not to_stdout:
         show(facts, json, lambda console: prediction_view(console, facts))

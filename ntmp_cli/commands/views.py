@@ -211,6 +211,20 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
     )
 
 
+def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
+    """Where the counts of groups lie, and what their intervals promise."""
+    print_pairs(
+        console,
+        {
+            "table": facts["out"],
+            "groups": f"{facts['groups']:,} ({facts['rows']:,} rows)",
+            "expected positives": f"{facts['expected']:,.1f}",
+            "intervals": f"{facts['confidence']:.0%}, by {facts['calibration_tuples']:,} tuples",
+            "guarantee": facts["guarantee"] or "none: too few tuples were set aside",
+        },
+    )
+
+
 def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
     """One page: what to change, then everything it follows from."""
     from ntmp_cli.reporting.design import changes_of, heading, sections

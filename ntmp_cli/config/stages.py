@@ -36,6 +36,12 @@ class PredictConfig(Settings):
         description="confirmed: the columns of probabilities stay empty where held-out counts do not confirm the "
         "scores; always: they are written all the same.",
     )
+    by: str | None = Field(
+        None,
+        description="Column of groups: write a row per group with its expected number of positives, quantiles, and an "
+        "interval by conformal prediction over the tuples that the run had not seen.",
+    )
+    confidence: float = Field(0.9, gt=0, lt=1, description="Level of the interval of --by.")
 
 
 class EstimatePriorConfig(Settings):

@@ -65,6 +65,12 @@ class TrainConfig(Settings):
     estimator: dict[str, Any] = Field(
         {}, description="Parameters of the scikit-learn classifier: --set estimator.C=0.1."
     )
+    count_law: str | None = Field(
+        None,
+        description="Law of noise of the recorded counts, in place of the one that is kept with the tuples: "
+        "NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:2; on tables also gaussian:auto, which estimates it.",
+        json_schema_extra={"panel": METHOD_PANEL},
+    )
     encoder: str | None = Field(
         None,
         description="Frozen encoder whose features are learned from, computed once and kept: "

@@ -60,7 +60,23 @@ class MakeTuplesConfig(Settings):
     heldout_share: float = Field(
         0.1, ge=0, lt=1, description="Share of tuples and of U held out for label-free model selection."
     )
-    count_noise: float = Field(0.0, ge=0, le=1, description="Probability that a recorded count is off by one.")
+    count_noise: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Probability that a recorded count is off by one; training is not told, unless by its own setting.",
+    )
+    count_law: str = Field(
+        "exact",
+        description="Law of noise of the recorded counts, kept with the tuples: NAME:PARAMETERS of "
+        "`ntmp list count-laws`, e.g. gaussian:2.",
+    )
+    record: str = Field(
+        "exact",
+        pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
+        description="What is recorded of a count: exact, at-least-one, range:W (W + 1 counts, the true one among them) "
+        "or percent (in whole percent).",
+    )
     resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
     shard_size: int | None = Field(None, ge=1, description="Tuples per shard. Default: about 16 MiB of instances.")
     seed: int = Field(0, ge=0, description="Seed of every random choice.")
@@ -121,7 +137,21 @@ class ImportTuplesConfig(Settings):
 
     tuple_column: str = Field("tuple_id", description="Column that says which tuple a row belongs to; empty: none.")
     count_column: str = Field("count", description="Column of the tuple's number of positives.")
-    label_column: str = Field("label", description="Column of true labels in the test file; never a feature.")
+    counts_are: Literal["counts", "proportions", "percentages"] = Field(
+        "counts",
+        description="What a bare number in the column of counts is: a count, a proportion (0.25 of its tuple), or a "
+        "percentage. Cells may also be 1-3, >=1, <=2, <6 or 25%; an empty one puts its group into the pool.",
+    )
+    count_law: str = Field(
+        "exact",
+        description="Law of noise of the counts, NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:17.",
+    )
+    law_column: str = Field("count_law", description="Column of laws where tuples differ, if there is one.")
+    label_column: str = Field(
+        "label",
+        description="Column of true labels in the test file; in INPUT, of the few rows whose label is known (others "
+        "blank), which are learned from too. Never a feature.",
+    )
     id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
     image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
     block_column: str | None = Field(

@@ -127,22 +127,20 @@ class OffByOne(NoiseLaw):
 class _AddedNoise(NoiseLaw):
     """Noise of mean 0 that was added to the true count: what is recorded may be negative, or above n."""
 
+    records = "a number that is not far beyond what the noise can add to a count from 0 to the number of its members"
+
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
         return recorded
 
-
-class _AddedNumber(_AddedNoise):
-    """Noise that is any number."""
-
-    records = "a number"
-
     def possible(self, recorded: Floats, n: Ints) -> Bools:
-        return np.isfinite(recorded)
+        nearest = np.clip(np.rint(np.nan_to_num(recorded)), 0, n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.isfinite(recorded) & (self.likelihood(recorded, nearest, n) > 0))
 
 
 @noise_laws.register("gaussian")
 @dataclass(frozen=True)
-class Gaussian(_AddedNumber):
+class Gaussian(_AddedNoise):
     """SD: normal noise of this standard deviation was added, as for privacy."""
 
     sd: float
@@ -164,7 +162,7 @@ class Gaussian(_AddedNumber):
 
 @noise_laws.register("laplace")
 @dataclass(frozen=True)
-class Laplace(_AddedNumber):
+class Laplace(_AddedNoise):
     """B: Laplace noise of this scale was added, as for differential privacy."""
 
     scale: float
@@ -209,7 +207,7 @@ class Geometric(_AddedNoise):
         return moved
 
     def possible(self, recorded: Floats, n: Ints) -> Bools:
-        return np.asarray(np.isfinite(recorded) & (recorded == np.floor(recorded)))
+        return np.asarray(super().possible(recorded, n) & (recorded == np.floor(recorded)))
 
 
 @noise_laws.register("detect")

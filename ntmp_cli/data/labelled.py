@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.data.user.mapping import FeatureMapping
-from ntmp_cli.errors import DataError, UsageError, did_you_mean
+from ntmp_cli.errors import ONE_COUNT, DataError, UsageError, did_you_mean
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 _HASH_BLOCK = 4 * 2**20
@@ -135,7 +135,8 @@ def binary_labels(data: LabelledData, positive: tuple[str, ...]) -> tuple[NDArra
     if not chosen:
         raise UsageError(
             f"{data.name}: which classes are positive? The data has {', '.join(data.classes[:20])}",
-            hint="Name them with --positive CLASS, once per class.",
+            hint="Name them with --positive CLASS, once per class."
+            + (f" {ONE_COUNT}" if len(data.classes) > 2 else ""),
         )
     for name in chosen:
         if name not in data.classes:

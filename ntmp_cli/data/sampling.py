@@ -7,12 +7,14 @@ whatever the shard size, in memory that does not grow with the number of tuples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import OffByOne
+from ntmp_cli.counting.recorded import Counts
+from ntmp_cli.data.recording import Recording
 from ntmp_cli.data.specs import TupleSpec, sample_sizes
 from ntmp_cli.errors import UsageError
 from ntmp_cli.randomness import stream
@@ -26,7 +28,7 @@ class SampledBlock:
 
     indices: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: Counts
     true_counts: NDArray[np.int64]
 
 
@@ -79,9 +81,12 @@ class TupleSampler:
     count_noise: float
     seed: int
     split: str
+    recording: Recording = field(default_factory=Recording)
 
     def __post_init__(self) -> None:
         in_class = self.positive[self.pool]
+        # Of their own, so that the tuples of a seed do not depend on how they are recorded.
+        self._recording_rng = stream(self.seed, self.split, "records")
         self._pos = ClassStream(self.pool[in_class], stream(self.seed, self.split, "positives"))
         self._neg = ClassStream(self.pool[~in_class], stream(self.seed, self.split, "negatives"))
         for name, members, most in (
@@ -111,7 +116,10 @@ class TupleSampler:
         # Positions carry no information: shuffle inside each tuple.
         indices = indices[np.lexsort((rng.random(len(indices)), owner))]
         # The law uses the same random numbers at every rate, 0 included: the tuples of a seed do not depend on it.
-        return SampledBlock(indices, offsets, OffByOne(self.count_noise).sample(m, n, rng), m)
+        recorded: Counts = OffByOne(self.count_noise).sample(m, n, rng)
+        if not self.recording.plain:
+            recorded = self.recording.record(m, n, self._recording_rng)
+        return SampledBlock(indices, offsets, recorded, m)
 
     def reuse(self) -> dict[str, float]:
         """Mean number of times that an instance of each class pool was sampled."""

@@ -49,7 +49,7 @@ class ScoredCounts:
 
     @property
     def rate(self) -> float:
-        return float(self.observed.counts.sum() / self.observed.sizes.sum())
+        return self.observed.rate
 
     @cached_property
     def gain(self) -> float:

@@ -38,7 +38,7 @@ class BatchAssignment:
         return rng.permutation(np.arange(steps) < low)
 
 
-def share_below(strata: Sequence[tuple[int, int, int]], prior: float) -> float | None:
+def share_below(strata: Sequence[tuple[int, float, int]], prior: float) -> float | None:
     """Of tuples (n, m, number) with another rate than π, the share below it; None if they are all on one side."""
     below = sum(k for n, m, k in strata if m / n < prior)
     above = sum(k for n, m, k in strata if m / n > prior)

@@ -18,8 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntmp_cli.counting.recorded import join
 from ntmp_cli.learning.batch_assignment import BatchAssignment, assign_tuples, assign_unlabeled
 from ntmp_cli.randomness import stream
+from ntmp_cli.tuple_source import Counts
 
 # Small batches are gathered several at a time: one large copy instead of many small ones.
 GATHER_BYTES = 2**20
@@ -34,7 +36,7 @@ class TupleChunk:
     """
 
     tuples: int
-    load: Callable[[], tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64]]]
+    load: Callable[[], tuple[NDArray[np.generic], NDArray[np.int64], Counts]]
     targets: Callable[[], NDArray[np.float32]] | None = None
 
 
@@ -53,7 +55,7 @@ class Batch:
 
     x: Tensor
     sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: Counts
     tuple_instances: int
     unlabeled: int
     targets: Tensor | None = None
@@ -65,7 +67,7 @@ class MemoryWindow:
 
     x: Tensor
     sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: Counts
     targets: Tensor | None = None
 
     @cached_property
@@ -224,7 +226,7 @@ def load_window(tuples: Sequence[TupleChunk], unlabeled: Sequence[UnlabeledChunk
         x[start : start + len(piece)] = piece
         start += len(piece)
         pieces[index] = x[:0]  # what is copied is freed, so that the peak is one window, not two
-    return MemoryWindow(x, np.concatenate(sizes), np.concatenate(counts), _load_targets([*tuples, *unlabeled]))
+    return MemoryWindow(x, np.concatenate(sizes), join(counts), _load_targets([*tuples, *unlabeled]))
 
 
 def _load_targets(chunks: Sequence[TupleChunk | UnlabeledChunk]) -> Tensor | None:

@@ -17,10 +17,12 @@ def cached_by_composition(compute: Callable[..., T]) -> Callable[..., T]:
     """`compute(sizes, counts, …)` with its last results kept; further arguments must be hashable."""
 
     @lru_cache(SIZE)
-    def by_bytes(sizes: bytes, counts: bytes, *further: Any) -> T:
-        return compute(np.frombuffer(sizes, np.int64), np.frombuffer(counts, np.int64), *further)
+    def by_bytes(sizes: bytes, counts: bytes, kind: np.dtype[Any], *further: Any) -> T:
+        return compute(np.frombuffer(sizes, np.int64), np.frombuffer(counts, kind), *further)
 
-    def by_arrays(sizes: NDArray[np.int64], counts: NDArray[np.int64], *further: Any) -> T:
-        return by_bytes(sizes.astype(np.int64).tobytes(), counts.astype(np.int64).tobytes(), *further)
+    def by_arrays(sizes: NDArray[np.int64], counts: NDArray[Any], *further: Any) -> T:
+        # Counts are whole numbers, means of a stratum, or records.
+        kind = np.dtype(np.int64) if counts.dtype.kind in "iu" else counts.dtype
+        return by_bytes(sizes.astype(np.int64).tobytes(), counts.astype(kind).tobytes(), kind, *further)
 
     return by_arrays

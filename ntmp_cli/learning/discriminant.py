@@ -26,6 +26,7 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from ntmp_cli.counting.recorded import Counts, are_records, exact_rows
 from ntmp_cli.learning.groups import class_weights
 
 Floats = NDArray[np.float64]
@@ -83,8 +84,18 @@ class Moments:
         self.within = np.zeros((k, k))
         self.between = np.zeros((k, k))
 
-    def add_tuples(self, x: Features, sizes: Integers, counts: Integers) -> None:
+    def add_tuples(self, x: Features, sizes: Integers, counts: Counts) -> None:
         """Add tuples: their instances in a row, (N, k), and their sizes and recorded counts."""
+        if are_records(counts):
+            # Moments need the count itself: of a range or a noisy one there is none.
+            known = exact_rows(counts)
+            x, sizes, counts = x[np.repeat(known, sizes)], sizes[known], counts[known]["low"]
+        elif (counts := np.asarray(counts)).dtype.kind == "f":
+            # Of strata of noisy counts the mean is known, but the count of no tuple.
+            known = counts == np.floor(counts)
+            x, sizes, counts = x[np.repeat(known, sizes)], sizes[known], counts[known]
+        if not len(sizes):
+            return
         sizes, counts = np.asarray(sizes, dtype=np.int64), np.asarray(counts, dtype=np.int64)
         self._check(x, int(sizes.sum()))
         if len(sizes) != len(counts) or (sizes < 1).any() or (counts < 0).any() or (counts > sizes).any():

@@ -19,7 +19,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 from ntmp_cli.settings import MethodSettings
-from ntmp_cli.tuple_source import Task, TupleSource
+from ntmp_cli.tuple_source import Counts, CountsNeeded, Task, TupleSource
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,7 @@ class HeldoutScores:
 
     tuple_scores: NDArray[np.float64]
     sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: Counts
     unlabeled_scores: NDArray[np.float64]
 
 
@@ -72,6 +72,8 @@ class Method(ABC):
     """Whether it is meant for the features of some frozen encoder, but learns without one."""
     normalises: ClassVar[bool] = True
     """Whether inputs may be standardised; a cosine is one of features as they are."""
+    counts_needed: ClassVar[CountsNeeded] = "rates"
+    """What must be known of a tuple's count for the method to use it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -164,7 +166,7 @@ class GradientMethod(Method):
 class FitData:
     """Training instances as network inputs, flattened (N, k), in blocks that are read one by one."""
 
-    tuples: Callable[[], Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]]
+    tuples: Callable[[], Iterator[tuple[NDArray[np.float32], NDArray[np.int64], Counts]]]
     unlabeled: Callable[[], Iterator[NDArray[np.float32]]]
 
     def instances(self) -> Iterator[NDArray[np.float32]]:

@@ -16,6 +16,7 @@ TABLE_METHOD = "count"
 NETWORK = "mlp"
 # Settings of every training that a learner for tables uses as well.
 TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored", "estimator"}
+TABLE_SETTINGS |= {"count_law"}
 
 
 def is_estimator(model: str) -> bool:

@@ -21,7 +21,7 @@ from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
 from ntmp_cli.learning.method import FitData
 from ntmp_cli.theory.recorded_counts import expected_counts
 from ntmp_cli.theory.strata import Stratum
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import Counts, Task
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -40,16 +40,20 @@ FEWEST_TUPLES = 20
 class ExpectedCounts:
     """E[true count] of a tuple, given its length and recorded count; one that is not in the table is taken as it is."""
 
-    by_stratum: Mapping[tuple[int, int], float]
+    by_stratum: Mapping[tuple[int, float], float]
 
     @classmethod
     def of(cls, task: Task, noise: float) -> ExpectedCounts:
-        """Of the training tuples at a rate of noise."""
-        return cls(expected_counts([Stratum(*stratum) for stratum in task.strata], noise))
+        """Of the training tuples at a rate of noise; the mean of a stratum's unbiased records is its count already."""
+        counted = [Stratum(*stratum) for stratum in task.rated_strata if float(stratum[1]).is_integer()]
+        return cls(expected_counts(counted, noise))
 
-    def __call__(self, sizes: Integers, counts: Integers) -> Floats:
+    def of_stratum(self, n: int, m: float) -> float:
+        return self.by_stratum.get((n, m), float(m))
+
+    def __call__(self, sizes: Integers, counts: Counts) -> Floats:
         kinds, kind = np.unique(np.stack([sizes, counts]), axis=1, return_inverse=True)
-        values = [self.by_stratum.get((n, m), float(m)) for n, m in kinds.T.tolist()]
+        values = [self.of_stratum(n, m) for n, m in kinds.T.tolist()]
         return np.array(values)[kind.reshape(-1)]
 
 
@@ -74,11 +78,15 @@ class _Means(NamedTuple):
 
 
 def count_scatter(data: FitData, task: Task, prior: float) -> CountScatter | None:
-    """Whether the group means contradict exact counts. None where they cannot tell: one stratum, or too few tuples.
+    """Whether the group means contradict exact counts.
+
+    None where they cannot tell: one stratum, too few tuples, or strata of known noise, which have no counts.
 
     The score is the closed form of one half of the tuples and of U; the means are those of the other half, and vice
     versa, so that no score is judged by what it was fitted to.
     """
+    if not all(float(m).is_integer() for _, m, _ in task.strata):
+        return None
     if len(task.strata) < 2 or sum(k for *_, k in task.strata) < 2 * FEWEST_TUPLES or task.unlabeled < 4:
         return None
     halves = [_half(data, 0), _half(data, 1)]
@@ -95,13 +103,13 @@ def count_scatter(data: FitData, task: Task, prior: float) -> CountScatter | Non
 
 def scatter_around_one_count(task: Task) -> bool:
     """Whether, of every length, most tuples have one count and the others are one off, to both sides about as often."""
-    by_length: dict[int, dict[int, int]] = {}
+    by_length: dict[int, dict[float, int]] = {}
     for n, m, tuples in task.strata:
         by_length.setdefault(n, {})[m] = tuples
     return all(_around_mode(n, tuples) for n, tuples in by_length.items())
 
 
-def _around_mode(n: int, tuples: Mapping[int, int]) -> bool:
+def _around_mode(n: int, tuples: Mapping[float, int]) -> bool:
     mode, most = max(tuples.items(), key=lambda item: item[1])
     beside = [tuples.get(m, 0) for m in (mode - 1, mode + 1) if 0 <= m <= n]
     near = most + sum(beside) == sum(tuples.values())
@@ -160,7 +168,7 @@ def _closed_form(data: FitData, prior: float) -> Discriminant:
 
 def _group_means(data: FitData, scorer: Discriminant, task: Task) -> _Means:
     """Means over tuples, whose members are not independent; their variance is that of tuples of the same length."""
-    by_stratum: dict[tuple[int, int], list[Floats]] = {(n, m): [] for n, m, _ in task.strata}
+    by_stratum: dict[tuple[int, float], list[Floats]] = {(n, m): [] for n, m, _ in task.strata}
     for x, sizes, counts in data.tuples():
         sums = np.add.reduceat(expit(scorer.scores(x)), np.cumsum(sizes) - sizes) if len(sizes) else np.empty(0)
         for n, m in {*zip(sizes.tolist(), counts.tolist(), strict=True)}:
@@ -172,7 +180,7 @@ def _group_means(data: FitData, scorer: Discriminant, task: Task) -> _Means:
     return _Means(np.array([*means, pool.mean()]), np.array([*variances, pool.var(ddof=1) / len(pool)]))
 
 
-def _variance(n: int, groups: Mapping[tuple[int, int], Floats]) -> float:
+def _variance(n: int, groups: Mapping[tuple[int, float], Floats]) -> float:
     """Of a tuple's mean score about that of its stratum, over all strata of its length; infinite where unknown."""
     same: Sequence[Floats] = [values for (length, _), values in groups.items() if length == n and len(values)]
     free = sum(len(values) - 1 for values in same)

@@ -111,6 +111,8 @@ class OrientationTest:
     @property
     def one_rate(self) -> bool:
         """All tuples may have one rate: then the likelihood has a mirrored optimum, and a plateau between both."""
+        if self.task.knowledge is not None:
+            return self.task.knowledge.one_rate
         sizes, counts, _ = (np.array(column) for column in zip(*self.task.strata, strict=True))
         low, high = self.law.support(counts, sizes)
         return bool((low / sizes).max() <= (high / sizes).min() + 1e-12)
@@ -152,7 +154,8 @@ def first_order_z(scores: HeldoutScores) -> float:
     inside, outside = (expit(np.asarray(s, np.float64)) for s in (scores.tuple_scores, scores.unlabeled_scores))
     owner = np.repeat(np.arange(len(scores.sizes)), scores.sizes)
     sums = np.bincount(owner, inside, minlength=len(scores.sizes))
-    design = np.column_stack([scores.sizes, scores.counts]).astype(np.float64)
+    counts = CountObservations(scores.sizes, scores.counts).likely
+    design = np.column_stack([scores.sizes, counts]).astype(np.float64)
     solution, _, rank, _ = np.linalg.lstsq(design, sums, rcond=None)
     scatter = float(((sums - design @ solution) ** 2).sum()) * len(sums) / max(len(sums) - int(rank), 1)
     error = np.sqrt(scatter / len(inside) ** 2 + outside.var() / len(outside))
@@ -196,7 +199,7 @@ def _log_likelihood(z: Floats, observed: CountObservations) -> float:
     spread, mean = float(z.std()), float(z.mean())
     starts: Sequence[tuple[float, float]] = [(0.0, 0.0)]
     if spread > 0:
-        rate = usable_rate(float(observed.counts.sum() / observed.instances), observed.instances)
+        rate = usable_rate(observed.rate, observed.instances)
         slopes = [slope / spread for slope in SLOPES]
         starts = [*starts, *((float(np.log(a)), float(logit(rate)) - a * mean) for a in slopes)]
     return -len(observed) * min(recalibrate(z, observed, start=_inside(start)).nll for start in starts)

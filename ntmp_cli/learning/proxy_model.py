@@ -28,7 +28,7 @@ def proxy_scores(folds: Sequence[ScoredTuples], source: TupleSource, seed: int, 
     features; else a network of two layers.
     """
     members = _members(folds, source)
-    chosen = [highest_members(fold.scores, fold.sizes, fold.counts) > 0 for fold in folds]
+    chosen = [highest_members(fold.scores, fold.sizes, np.rint(fold.observed.likely)) > 0 for fold in folds]
     proxy = np.concatenate([x[is_chosen] for x, is_chosen in zip(members, chosen, strict=True)])
     pool = _pool(source)
     if min(len(proxy), len(pool)) < FOLDS:

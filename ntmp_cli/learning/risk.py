@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class Coefficients:
 
 def coefficients(
     sizes: NDArray[np.int64],
-    counts: NDArray[np.int64] | NDArray[np.float64],
+    counts: NDArray[Any],
     unlabeled: int,
     prior: float,
     mixing: Mixing = "stratified",
@@ -73,8 +74,11 @@ def coefficients(
     `shared_rate` is the rate that all tuple instances share under `flat` (Σm/Σn) and `pooled` mixing (the mean of m/n;
     default: that of these tuples). Counts may be expected ones.
 
-    None when all rates are equal, so that nothing is identified.
+    None when all rates are equal, so that nothing is identified. A tuple whose count is NaN has no weight.
     """
+    if counts.dtype.kind == "f" and not (rated := np.isfinite(counts)).all():
+        among = partial(coefficients, unlabeled=unlabeled, prior=prior, mixing=mixing, shared_rate=shared_rate)
+        return _of_rated(sizes, counts, rated, among)
     # One group per tuple and one for U; this runs at every step, so it allocates little.
     members = np.empty(len(sizes) + 1, dtype=np.int64)
     members[:-1], members[-1] = sizes, unlabeled
@@ -100,8 +104,28 @@ def coefficients(
     return Coefficients(plus.repeat(members), minus.repeat(members), gap)
 
 
+def _of_rated(
+    sizes: NDArray[np.int64],
+    counts: NDArray[Any],
+    rated: NDArray[np.bool_],
+    among: Callable[[NDArray[np.int64], NDArray[Any]], Coefficients | None],
+) -> Coefficients | None:
+    """The coefficients among tuples whose rate is known; 0 for the members of others."""
+    found = among(sizes[rated], counts[rated]) if rated.any() else None
+    if found is None:
+        return None
+    inside, place = int(sizes[rated].sum()), np.repeat(rated, sizes)
+
+    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        all_members = np.zeros(len(place))
+        all_members[place] = values[:inside]
+        return np.concatenate([all_members, values[inside:]])
+
+    return Coefficients(spread(found.plus), spread(found.minus), found.gap)
+
+
 # From sizes, counts and the number of unlabeled instances to π a⁺, (1−π) a⁻ per instance and the gap.
-BatchCoefficients = Callable[[NDArray[np.int64], NDArray[np.int64], int], "tuple[Tensor, Tensor, float] | None"]
+BatchCoefficients = Callable[[NDArray[np.int64], NDArray[Any], int], "tuple[Tensor, Tensor, float] | None"]
 
 
 def cached_coefficients(
@@ -116,9 +140,7 @@ def cached_coefficients(
     """
 
     @cached_by_composition
-    def tensors(
-        sizes: NDArray[np.int64], counts: NDArray[np.int64], unlabeled: int
-    ) -> tuple[Tensor, Tensor, float] | None:
+    def tensors(sizes: NDArray[np.int64], counts: NDArray[Any], unlabeled: int) -> tuple[Tensor, Tensor, float] | None:
         true = counts if expected is None else expected(sizes, counts)
         weights = coefficients(sizes, true, unlabeled, prior, mixing, shared_rate)
         return None if weights is None else (_single(weights.plus), _single(weights.minus), weights.gap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from ntmp_cli.learning.method import FittedMethod, GradientMethod, Method, metho
 from ntmp_cli.learning.models import Scorer, build_scorer, predict, snapshot
 from ntmp_cli.learning.orientation import Orientation
 from ntmp_cli.learning.rank_shares import RankShares
+from ntmp_cli.learning.rated_source import RatedSource, source_for
 from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult, score_heldout
 from ntmp_cli.learning.training_data import (
     Batching,
@@ -30,6 +32,8 @@ from ntmp_cli.learning.training_data import (
     training_shares,
 )
 from ntmp_cli.tuple_source import TupleSource
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,20 @@ class Training:
 
 def train_scorer(training: Training) -> Trained:
     """Train the configured method; the scorer has the weights of the selected epoch."""
-    config = with_length(training.config, training.source.instance, training.source.task)
-    training = replace(training, config=config)
+    needed = methods.get(training.config.method).counts_needed
+    source = source_for(training.config.method, needed, training.source)
+    if isinstance(source, RatedSource):
+        all_tuples = sum(tuples for *_, tuples in training.source.task.strata)
+        what = "count" if needed == "exact" else "rate"
+        log.warning(
+            "method %s uses the %d of %d tuples whose %s is known",
+            training.config.method,
+            source.tuples,
+            all_tuples,
+            what,
+        )
+    config = with_length(training.config, source.instance, source.task)
+    training = replace(training, config=config, source=source)
     method = methods.get(training.config.method)(training.config, training.source.task)
     if isinstance(method, FittedMethod):
         return _fit(method, training)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.recorded import join
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.batch_assignment import BatchAssignment
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
@@ -18,7 +19,7 @@ from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.lengths import default_batch
 from ntmp_cli.learning.models import normalisation, standardises
 from ntmp_cli.ranks import processes_here
-from ntmp_cli.tuple_source import HeldoutData, Integers, TupleSource
+from ntmp_cli.tuple_source import Counts, HeldoutData, Integers, TupleSource
 
 ORIENTATION_TUPLES = 4000
 # A share of so many instances is known to half a percent.
@@ -94,7 +95,7 @@ def _chunks_of(source: TupleSource, positions: Integers) -> Iterator[TupleChunk]
         before += rows
 
 
-def _read_at(source: TupleSource, shard: str, rows: Integers) -> tuple[NDArray[np.generic], Integers, Integers]:
+def _read_at(source: TupleSource, shard: str, rows: Integers) -> tuple[NDArray[np.generic], Integers, Counts]:
     start, stop = int(rows[0]), int(rows[-1]) + 1
     x, sizes, counts = source.read_tuples(shard, start, stop)
     is_chosen = np.isin(np.arange(start, stop), rows)
@@ -167,8 +168,8 @@ def training_sample(data: TrainingData) -> HeldoutData:
         unlabeled.append(chunk.load())
         if sum(map(len, unlabeled)) >= SHARE_INSTANCES:
             break
-    x, sizes, counts = (np.concatenate(parts) for parts in zip(*tuples, strict=True))
-    return HeldoutData(x, sizes, counts, np.concatenate(unlabeled))
+    x, sizes, counts = zip(*tuples, strict=True)
+    return HeldoutData(np.concatenate(x), np.concatenate(sizes), join(counts), np.concatenate(unlabeled))
 
 
 def input_normalisation(

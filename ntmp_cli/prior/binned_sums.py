@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import line_derivatives
+from ntmp_cli.counting.recorded import exact_rows
 from ntmp_cli.prior.estimator import Floats, Integers, Sample, ScoredTuples
 
 BINS = 1024
@@ -37,11 +38,11 @@ class BinnedSums:
         total = np.bincount(outside, expit(data.unlabeled) - self._origin, minlength=len(held))
         empty = expit(self.centres) - self._origin
         self.sigmoids: Floats = np.where(self.unlabeled > 0, total / np.maximum(self.unlabeled, 1), empty)
-        self.strata, stratum_of_tuple = np.unique(
-            np.column_stack([data.sizes, data.counts]), axis=0, return_inverse=True
-        )
+        # Of tuples whose count is not known the moments use nothing: m = −1.
+        known = np.where(exact_rows(data.counts), np.rint(data.observed.likely), -1).astype(np.int64)
+        self.strata, stratum_of_tuple = np.unique(np.column_stack([data.sizes, known]), axis=0, return_inverse=True)
         self._posterior_by_bin = self._by_tuple(self._posterior())
-        self._proxy = self._by_tuple(highest_members(data.scores, data.sizes, data.counts))
+        self._proxy = self._by_tuple(highest_members(data.scores, data.sizes, np.rint(data.observed.likely)))
         self._moments = self._stratum_sums(np.asarray(stratum_of_tuple).reshape(-1))
         first, second = line_derivatives(data.scores, data.observed, data.line)
         self._derivatives = np.column_stack([first, second])
@@ -122,7 +123,7 @@ def times_sampled(tuples: int, blocks: Integers | None, rng: np.random.Generator
     return np.bincount(rng.integers(number, size=number), minlength=number)[codes]
 
 
-def highest_members(scores: Floats, sizes: Integers, counts: Integers) -> Floats:
+def highest_members(scores: Floats, sizes: Integers, counts: Floats) -> Floats:
     """1 for the m highest-scored members of every tuple, else 0."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     order = np.lexsort((-scores, owner))

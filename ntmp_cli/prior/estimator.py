@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import Recalibration, looks_mirrored, recalibrate
+from ntmp_cli.counting.recorded import Counts
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 Floats = NDArray[np.float64]
@@ -27,7 +28,7 @@ class ScoredTuples:
 
     scores: Floats
     sizes: Integers
-    counts: Integers
+    counts: Counts
     unlabeled: Floats
     noise: float = 0.0
     spread: float = 0.0
@@ -48,12 +49,12 @@ class ScoredTuples:
     @property
     def rate(self) -> float:
         """Share of positives among tuple instances."""
-        return float(self.counts.sum() / self.sizes.sum())
+        return self.observed.rate
 
     @property
     def symmetric(self) -> bool:
         """n = 2m in every tuple: (p₊, p₋, π) → (p₋, p₊, 1−π) leaves all data unchanged."""
-        return bool((self.sizes == 2 * self.counts).all())
+        return self.observed.symmetric
 
     def mirrored(self) -> ScoredTuples:
         """The same with the classes exchanged."""

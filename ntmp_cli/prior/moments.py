@@ -18,8 +18,9 @@ def moments(sample: Sample) -> Floats:
     where δ = E₊h − E₋h, and E_T h = E₋h + αδ. The strata's estimates of δ² are combined by inverse variance, which goes
     with 1/(pairs·c²), c = α(1−α)/(n−1); the scores are taken as oriented (δ > 0). Then π = (E_U h − E₋h)/δ.
     """
-    n, m = sample.strata.T.astype(np.float64)
-    tuples, sums, squares, squares_within = np.moveaxis(sample.moments, -1, 0)
+    known = sample.strata[:, 1] >= 0
+    n, m = sample.strata[known].T.astype(np.float64)
+    tuples, sums, squares, squares_within = np.moveaxis(sample.moments[:, known], -1, 0)
     c = np.where(n > 1, (m / n) * (1 - m / n) / np.maximum(n - 1, 1), 0.0)
     usable = (c > 0) & (tuples >= 2)
     several = np.maximum(tuples, 2)

@@ -51,7 +51,7 @@ class _PoolScore:
         # ∂ log r by θ and by the logit of the tuples' rate, whose error goes with that of θ.
         by_score = slope / np.maximum(p * (1 - p), SMALLEST)
         self._by_parameter = np.column_stack([by_score[:, None] * basis, -np.ones(len(basis))])
-        by_rate = (observed.counts - rate * observed.sizes) / (observed.sizes.mean() * rate * (1 - rate))
+        by_rate = (observed.likely - rate * observed.sizes) / (observed.sizes.mean() * rate * (1 - rate))
         influence = by_block(np.column_stack([fit.influence, by_rate]), scored.blocks)
         independent, width = influence.shape
         self._covariance: Floats = influence.T @ influence / (independent * max(independent - width, 1))

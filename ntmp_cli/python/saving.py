@@ -13,6 +13,7 @@ from safetensors.numpy import save as save_safetensors
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.data.user.mapping import TableFeatures
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.results import InstanceScorer, Learner
@@ -52,7 +53,7 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
             "history": self.history_,
             "features": self.n_features_in_,
             "names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
-            "task": [[list(stratum) for stratum in self._task.strata], self._task.unlabeled],
+            "task": TaskSummary.of(self._task).to_json(),
         }
         contents = {**self._scorer.files(), **extra}
         files = {name: np.frombuffer(content, dtype=np.uint8) for name, content in contents.items()}
@@ -82,8 +83,7 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
         return model
 
     def _restore(self, facts: Mapping[str, Any], files: dict[str, bytes]) -> None:
-        strata, unlabeled = facts["task"]
-        self._task = Task([(n, m, k) for n, m, k in strata], unlabeled)
+        self._task = TaskSummary.model_validate_json(json.dumps(facts["task"])).as_task()
         self.tuple_rate_, self.spread_, self.count_noise_ = self._task.rate, facts["spread"], facts["count_noise"]
         self._mapping = None if facts["mapping"] is None else TableFeatures.model_validate(facts["mapping"])
         self.prior_, self.prior_source_, interval = facts["prior"]

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntmp_cli.data.user.grouping import group_rows
-from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.counting.laws import parse_law
+from ntmp_cli.counting.recorded import Counts, are_records, records
+from ntmp_cli.data.user.count_cells import CellError, CountColumn
+from ntmp_cli.data.user.grouping import Grouped, Labelled, group_rows, with_labelled_rows
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.errors import ONE_COUNT, DataError, UsageError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # One id per row, None or NaN where a row belongs to no tuple.
 TupleIds = Sequence[Hashable] | NDArray[Any]
-# A value per tuple, by its id, or one number per row that is equal within a tuple.
+# A value per tuple, by its id, or in the order in which tuples appear, or one per row that is equal within a tuple.
 ByTuple = Mapping[Hashable, Any] | ArrayLike
 
 
@@ -34,7 +38,13 @@ def count_labels(tuples: TupleIds, counts: ByTuple, blocks: ByTuple | None = Non
     """
     ids = _plain_list(tuples)
     groups = TupleRows.of(ids, len(ids))
-    columns = [np.arange(len(groups)), groups.counts(counts)]
+    known = groups.counts(counts)
+    if are_records(known):
+        raise UsageError(
+            "count_labels holds exact counts alone: its rows have one number each",
+            hint="Use fit(X, tuples, counts) for ranges and other records.",
+        )
+    columns = [np.arange(len(groups)), known]
     if blocks is not None:
         columns.append(groups.blocks(blocks))
     labels = np.full((len(ids), len(columns)), np.nan)
@@ -70,15 +80,36 @@ class TupleRows:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def counts(self, counts: ByTuple) -> Ints:
-        """(T,) number of positives, or the first reason why that is impossible."""
-        known = self._by_tuple("counts", counts)
-        whole = np.isfinite(known) & (known == np.floor(known))
-        possible = whole & (known >= 0) & (known <= self.sizes)
-        if not possible.all():
-            wrong = int(np.argmin(possible))
-            raise DataError(f"tuple {self.names[wrong]} has {self.sizes[wrong]} rows but count {known[wrong]:g}")
-        return known.astype(np.int64)
+    def counts(self, counts: ByTuple, law: str = "exact") -> Counts:
+        """(T,) what is known of the number of positives, or the first reason why that is impossible."""
+        column = CountColumn(law=parse_law(law))
+        found = [self._count(t, value, column) for t, value in enumerate(self._values("counts", counts))]
+        low, high, laws = zip(*found, strict=True)
+        return records(low, high, np.array(laws, dtype="S64"))
+
+    def _count(self, t: int, value: Any, column: CountColumn) -> tuple[float, float, str]:
+        """A number, a pair of ends, or a text such as `1-3`, as a record."""
+        n = int(self.sizes[t])
+        try:
+            if isinstance(value, str):
+                text = value.strip()
+            elif isinstance(value, Sequence | np.ndarray):
+                if len(value) != 2:
+                    raise DataError(f"counts: tuple {self.names[t]} has {len(value)} of them", hint=ONE_COUNT)
+                low, high = (float(end) for end in value)
+                text = f"{low:g}" if low == high else f"{low:.17g}..{high:.17g}"
+            else:
+                text = f"{float(value):.17g}"
+        except (TypeError, ValueError):
+            raise DataError("counts: expected numbers, pairs of numbers, or texts such as '1-3'") from None
+        code = column.code(text)
+        try:
+            if isinstance(code, str):
+                raise CellError
+            return column.record(code, n)
+        except CellError as error:
+            why = f": {error}" if str(error) and f"count {text} but" not in str(error) else ""
+            raise DataError(f"tuple {self.names[t]} has {n} rows but count {text}{why}") from None
 
     def weights(self, weights: ByTuple) -> Floats:
         """(T,) weights; none is negative, and not all are zero."""
@@ -106,6 +137,8 @@ class TupleRows:
                 raise DataError(f"{what} has no entry for tuple {', '.join(missing[:5])}")
             return [values[name] for name in self.names]
         by_row, number = _plain_list(values), len(self.rows) + len(self.pool)
+        if len(by_row) == len(self) != number:
+            return by_row
         if len(by_row) != number:
             raise DataError(
                 f"{what} has {len(by_row)} values, but X has {number} rows", hint="Or pass a mapping by id."
@@ -122,20 +155,48 @@ class TupleRows:
         return first
 
 
+def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any]) -> KnownTuples:
+    """The same with every labelled row as a tuple of one row; labels are None or NaN where they are not known."""
+    values = _plain_list(labels)
+    groups = known.groups
+    number = len(groups.rows) + len(groups.pool)
+    if len(values) != number:
+        raise DataError(f"labels has {len(values)} values, but X has {number} rows", hint="None where unknown.")
+    rows = np.array([row for row, value in enumerate(values) if not _is_missing(value)], dtype=np.int64)
+    if wrong := [values[row] for row in rows.tolist() if values[row] not in classes]:
+        raise DataError(
+            f"labels: {wrong[0]!r} is neither 0 nor 1",
+            hint=f"{ONE_COUNT} Labels are 1 for that class, else 0; None or NaN where one is not known.",
+        )
+    positive = np.array([bool(values[row]) for row in rows.tolist()], dtype=np.bool_)
+    offsets = np.concatenate([[0], np.cumsum(groups.sizes)])
+    blocks = [str(block) for block in known.blocks.tolist()] if known.blocks is not None else ()
+    problems = Problems()
+    grouped = Grouped(groups.rows, offsets, known.counts, [str(name) for name in groups.names], blocks)
+    merged = with_labelled_rows(grouped, Labelled(rows, positive), problems, lambda row: f"row {row}")
+    problems.raise_if_any()
+    pool = groups.pool[~np.isin(groups.pool, rows)]
+    names = TupleRows(merged.names, merged.rows, np.diff(merged.offsets), pool)
+    codes = np.unique(np.array(merged.blocks), return_inverse=True)[1] if merged.blocks else None
+    return KnownTuples(names, merged.counts, codes)
+
+
 @dataclass(frozen=True)
 class KnownTuples:
     """What `fit` was told of the rows of X."""
 
     groups: TupleRows
-    counts: Ints
+    counts: Counts
     blocks: Ints | None = None
 
 
-def read_tuples(rows: int, tuples: TupleIds, counts: ByTuple | None, blocks: ByTuple | None = None) -> KnownTuples:
+def read_tuples(
+    rows: int, tuples: TupleIds, counts: ByTuple | None, blocks: ByTuple | None = None, law: str = "exact"
+) -> KnownTuples:
     """Ids with their counts, or `count_labels` in the place of ids."""
     if counts is not None:
         groups = TupleRows.of(_plain_list(tuples), rows)
-        return KnownTuples(groups, groups.counts(counts), None if blocks is None else groups.blocks(blocks))
+        return KnownTuples(groups, groups.counts(counts, law), None if blocks is None else groups.blocks(blocks))
     y = np.asarray(tuples)
     if not (is_count_labels(y) and y.dtype.kind == "f"):
         raise UsageError(
@@ -144,7 +205,7 @@ def read_tuples(rows: int, tuples: TupleIds, counts: ByTuple | None, blocks: ByT
         )
     groups = TupleRows.of(y[:, 0].tolist(), rows)
     inside = y[:, 2] if y.shape[1] == 3 and blocks is None else blocks
-    return KnownTuples(groups, groups.counts(y[:, 1]), None if inside is None else groups.blocks(inside))
+    return KnownTuples(groups, groups.counts(y[:, 1], law), None if inside is None else groups.blocks(inside))
 
 
 def _plain_list(values: Any) -> list[Any]:

@@ -21,7 +21,7 @@ class Operating:
     prior: float
     trained_prior: float
     mean_rate: float
-    strata: tuple[tuple[int, int, int], ...]
+    strata: tuple[tuple[int, float, int], ...]
     dataset: str = ""
 
     @property
@@ -73,11 +73,11 @@ def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:
     for run in runs:
         specs.setdefault(run.tuples, []).append(run)
     for tuples, members in specs.items():
-        sizes: dict[tuple[int, int], list[int]] = {}
+        sizes: dict[tuple[int, float], list[int]] = {}
         for n, m, count in (stratum for run in members for stratum in run.strata):
             sizes.setdefault((n, m), []).append(count)
         largest = sorted(sizes, key=lambda stratum: (-max(sizes[stratum]), stratum))
-        shown = [f"({n}, {m}) × {_range(sizes[n, m])}" for n, m in largest[:SHOWN_STRATA]]
+        shown = [f"({n}, {m:g}) × {_range(sizes[n, m])}" for n, m in largest[:SHOWN_STRATA]]
         more = f" and {len(sizes) - SHOWN_STRATA} more strata" if len(sizes) > SHOWN_STRATA else ""
         rates = sorted(run.mean_rate for run in members)
         rate = f"{rates[0]:.4f}" if rates[-1] - rates[0] < 5e-5 else f"{rates[0]:.4f} to {rates[-1]:.4f}"

@@ -33,7 +33,7 @@ from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
-from ntmp_cli.errors import ArtifactError
+from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.audit_calibration import audit_folds
 from ntmp_cli.evaluation.count_audit import CountAudit
 from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run, scored_counts
@@ -77,6 +77,11 @@ def audit(
     """Every finding of an audit; with `out` also published, as numbers, tuple by tuple, as a page and a figure."""
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
+    if run is not None and (tuples.summary.knowledge or run.summary.task.knowledge) is not None:
+        raise UsageError(
+            f"{tuples.path}: an audit looks for wrong counts, and these are ranges or have a law of noise already",
+            hint="Audit the tuples without a run; `ntmp evaluate` and `ntmp predict` take every kind of count.",
+        )
     inputs = tuple(describe_input(artifact) for artifact in (tuples, run) if artifact is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
     plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)

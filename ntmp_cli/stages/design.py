@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -24,7 +25,7 @@ from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.summaries import DesignSummary
 from ntmp_cli.config import DesignConfig, DesignLoss
 from ntmp_cli.data.specs import expected_strata, parse_spec
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.reporting.design import to_markdown
 from ntmp_cli.theory.assessment import Question, assess, generalisation, inflation_curve
 from ntmp_cli.theory.changes import changes
@@ -124,11 +125,36 @@ def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
     if not task.unlabeled:
         raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design is of tuples and a pool")
     noise = summary.count_noise if config.count_noise is None else config.count_noise
-    strata = true_strata([Stratum(n, m, k) for n, m, k in task.strata], noise)
+    recorded = _rated(run.path, [Stratum(*row) for row in task.rated_strata])
+    strata = _true(recorded, noise, exact=task.knowledge is None)
     prior, prior_from = (summary.trained_prior, "as trained") if config.prior is None else (config.prior, "given")
     return Source(
-        Design(strata, task.unlabeled, prior), f"{summary.dataset} tuples of a run", prior_from, noise, run=run
+        Design(strata, task.unlabeled, prior),
+        f"{summary.dataset} tuples of a run" + _left_out(sum(k for *_, k in task.strata), recorded),
+        prior_from,
+        noise,
+        run=run,
     )
+
+
+def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
+    """The strata whose rate is known, refused where there are none."""
+    if not strata:
+        raise NotIdentifiableError(
+            f"{path}: no tuple has a known rate, and a design is one of rates",
+            hint="The method count learns from them; a design of exact counts: --tuple N:M --prior X.",
+        )
+    return strata
+
+
+def _true(recorded: Sequence[Stratum], noise: float, *, exact: bool) -> tuple[Stratum, ...]:
+    """Noise that was recorded with the counts is in the means of their strata already."""
+    return true_strata(recorded, noise) if exact else tuple(recorded)
+
+
+def _left_out(tuples: int, rated: Sequence[Stratum]) -> str:
+    left_out = tuples - sum(row.tuples for row in rated)
+    return f", without {left_out:,.0f} whose rate is not known" if left_out else ""
 
 
 def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
@@ -146,10 +172,12 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
             f"{tuples.path}: does not know the prior of its unlabeled pool", hint="Pass it as --prior, or an estimate."
         )
     noise = summary.count_noise or 0.0 if config.count_noise is None else config.count_noise
-    recorded = [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train]
+    recorded = _rated(tuples.path, [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known])
     return Source(
-        Design(true_strata(recorded, noise), summary.unlabeled.train, prior),
-        f"{summary.dataset} tuples" + (", true counts estimated from the recorded ones" if noise else ""),
+        Design(_true(recorded, noise, exact=summary.knowledge is None), summary.unlabeled.train, prior),
+        f"{summary.dataset} tuples"
+        + (", true counts estimated from the recorded ones" if noise else "")
+        + _left_out(summary.tuples.train, recorded),
         "as simulated" if config.prior is None else "given",
         noise,
         tuples,

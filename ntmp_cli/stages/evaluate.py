@@ -41,6 +41,7 @@ from ntmp_cli.artifacts.row_types import read_history
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.summaries import EvaluationSummary
 from ntmp_cli.config import EvaluateConfig
+from ntmp_cli.counting.recorded import known_counts
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
     Temperature,
@@ -277,11 +278,13 @@ def _bags(run: RunArtifact, scores: dict[str, NDArray[Any]]) -> Bags | None:
         return None
     inside, outside = (scores[name].astype(np.float64) for name in ("heldout_bags", "heldout_unlabeled_bags"))
     refuse_nan(np.concatenate([inside, outside]))
-    task, prior = run.summary.task, run.summary.trained_prior
-    sizes = [*(n * k for n, _, k in task.strata), task.unlabeled]
-    mean = float(np.average([*(m / n for n, m, _ in task.strata), prior], weights=sizes))
-    rates = np.concatenate([scores["heldout_counts"] / scores["heldout_sizes"], np.full(len(outside), prior)])
-    return Bags(rates > mean, np.concatenate([inside, outside]))
+    task, prior = run.summary.task.as_task(), run.summary.trained_prior
+    sizes = [*(n * k for n, _, k in task.rated_strata), task.unlabeled]
+    mean = float(np.average([*(m / n for n, m, _ in task.rated_strata), prior], weights=sizes))
+    rates = known_counts(scores["heldout_sizes"], scores["heldout_counts"]) / scores["heldout_sizes"]
+    rated = np.isfinite(rates)
+    rates = np.concatenate([rates[rated], np.full(len(outside), prior)])
+    return Bags(rates > mean, np.concatenate([inside[rated], outside]))
 
 
 def _name(run: RunArtifact) -> str:

@@ -17,12 +17,12 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
-from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
+from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config, trained_law
 from ntmp_cli.artifacts.stored_scorer import load_network, load_score
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import ExplanationSummary
 from ntmp_cli.config import ExplainConfig
-from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.laws import NoiseLaw, count_noise, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.importance import FeatureGroup, Importance, JudgedTuples, permutation_importance
@@ -94,15 +94,20 @@ def _explain_images(
 
 def _judged(config: ExplainConfig, run: RunArtifact, tuples: TuplesArtifact) -> list[JudgedTuples]:
     """Tuples that no score was trained on: held-out ones, or, where a run learned from those too, fold by fold."""
-    source = StoredTuples(tuples)
+    source = StoredTuples(tuples, _law(run))
     if run.summary.learner == "network" or source.shares_instances:
         return [_heldout(run, tuples)]
     folds = fold_scorers(train_config(run), source, config.folds)
     return [JudgedTuples(scorer.score, judged.x, judged.observed) for scorer, judged in folds]
 
 
+def _law(run: RunArtifact) -> NoiseLaw | None:
+    law = trained_law(run)
+    return None if law is None else parse_law(law)
+
+
 def _heldout(run: RunArtifact, tuples: TuplesArtifact) -> JudgedTuples:
-    heldout = StoredTuples(tuples).heldout()
+    heldout = StoredTuples(tuples, _law(run)).heldout()
     if heldout is None:
         raise UsageError(
             f"{tuples.path}: has no held-out tuples, which the run was not trained on",

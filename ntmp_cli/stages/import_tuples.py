@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,22 @@ from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
+from ntmp_cli.artifacts.summary_fields import (
+    InstanceSummary,
+    KnowledgeSummary,
+    PoolSizes,
+    Record,
+    Sizes,
+    Strata,
+    StratumRow,
+    strata_rows,
+)
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
+from ntmp_cli.counting.laws import parse_law
+from ntmp_cli.counting.recorded import exact_rows, known_counts
+from ntmp_cli.counting.strata import knowledge_of, strata_of
+from ntmp_cli.data.user.count_cells import CountColumn
 from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
@@ -38,6 +50,9 @@ log = logging.getLogger(__name__)
 # Rows per block of the statistics: fixed, so that they do not depend on how the files were read.
 STATISTICS_ROWS = 8192
 PIECE_BYTES = 4 * 2**20
+# So many zeros beside no count below this may be suppressed counts.
+FEW_ZEROS = 5
+SUPPRESSED_FROM = 3
 
 
 @dataclass(frozen=True)
@@ -115,7 +130,8 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
 
 def _open(config: ImportTuplesConfig, inputs: Inputs, block_bytes: int, problems: Problems) -> ImportSources:
     features = FeatureColumns(config.categorical, config.numeric, config.ignore, most_categories=config.max_categories)
-    return open_inputs(inputs, ImportOptions(_roles(config), features, config.resize, block_bytes), problems)
+    counts = CountColumn(config.counts_are, parse_law(config.count_law))
+    return open_inputs(inputs, ImportOptions(_roles(config), features, config.resize, block_bytes, counts), problems)
 
 
 def _roles(config: ImportTuplesConfig) -> Roles:
@@ -257,11 +273,6 @@ def _instance(mapping: FeatureMapping) -> tuple[list[int], np.dtype[Any], float]
     return [mapping.features.width], np.dtype(np.float32), 1.0
 
 
-def _strata(tuples: Grouped) -> Counter[tuple[int, int]]:
-    pairs, numbers = np.unique(np.stack([np.diff(tuples.offsets), tuples.counts]), axis=1, return_counts=True)
-    return Counter({(int(n), int(m)): int(k) for n, m, k in zip(*pairs, numbers, strict=True)})
-
-
 def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     return {
         "tuples": Sizes.of({split: len(tuples) for split, tuples in splits.tuples.items()}),
@@ -269,7 +280,9 @@ def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
         "unlabeled": PoolSizes.of({split: len(rows) for split, rows in splits.unlabeled.items()}),
         "test": len(imported.test),
         "test_labels": imported.labels is not None,
-        "strata": Strata.of({split: strata_rows(_strata(tuples)) for split, tuples in splits.tuples.items()}),
+        "strata": Strata.of(
+            {split: strata_rows(strata_of(np.diff(t.offsets), t.counts)) for split, t in splits.tuples.items()}
+        ),
     }
 
 
@@ -280,6 +293,8 @@ def _summary(
     sizes = _sizes(imported, splits)
     strata: tuple[StratumRow, ...] = sizes["strata"].train
     total = sum(row.tuples for row in strata)
+    train = splits.tuples["train"]
+    knowledge = knowledge_of(strata_of(np.diff(train.offsets), train.counts), np.diff(train.offsets), train.counts)
     images = mapping.features if isinstance(mapping.features, ImageFeatures) else None
     return TuplesSummary(
         dataset=inputs.main.resolve().name,
@@ -301,20 +316,26 @@ def _summary(
         positive_classes=(),
         features=feature_rows(mapping, [] if imported.survey.missing is None else imported.survey.missing.tolist()),
         notes=(),
-        warnings=(*_warnings(strata, has_pool=bool(sizes["unlabeled"].train)), *_of_blocks(imported.tuples)),
+        warnings=(
+            *_warnings(strata, has_pool=bool(sizes["unlabeled"].train)),
+            *_of_labels(imported),
+            *_of_counts(imported.tuples),
+            *_of_blocks(imported.tuples),
+        ),
+        knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
     )
 
 
 def _spec(strata: Sequence[StratumRow]) -> str:
     """Short words for the tuples, as in the results table."""
     if len(strata) <= 3:
-        return "+".join(f"{row.n}:{row.m}" for row in strata)
+        return "+".join(f"{row.n}:{row.counts or row.m}" for row in strata)
 
     def span(values: Sequence[int]) -> str:
         low, high = min(values), max(values)
         return f"{low}" if low == high else f"{low}-{high}"
 
-    return f"{span([row.n for row in strata])}:{span([row.m for row in strata])}"
+    return f"{span([row.n for row in strata])}:{span([round(row.m) for row in strata])}"
 
 
 def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
@@ -331,6 +352,25 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
             else "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
         )
     return warnings
+
+
+def _of_labels(imported: ImportedRows) -> Iterator[str]:
+    if imported.labelled:
+        yield f"{imported.labelled:,} rows have a label, and are learned from as tuples of one row"
+
+
+def _of_counts(tuples: Grouped) -> Iterator[str]:
+    """Counts that may not be what they seem."""
+    if len(tuples.uncounted):
+        yield f"groups without a count are no tuples: their {len(tuples.uncounted):,} rows were put into the pool"
+    counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
+    positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
+    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
+        smallest = int(positive[0])
+        yield (
+            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: where small counts were suppressed, "
+            f"pass --count-law suppress:{smallest}"
+        )
 
 
 def _of_blocks(tuples: Grouped) -> Iterator[str]:

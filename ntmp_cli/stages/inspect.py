@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
 from ntmp_cli.artifacts.shards import read_tuple_shard, tuple_shard_names
 from ntmp_cli.artifacts.writing import replacing
+from ntmp_cli.counting.recorded import as_text
 from ntmp_cli.errors import UsageError
 
 
@@ -55,7 +56,7 @@ def write_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
     images = np.full((len(sizes), int(sizes.max()), *_pixels(scale, block.instances[:1]).shape[1:]), np.nan)
     for t, size in enumerate(sizes):
         images[t, :size] = _pixels(scale, block.instances[block.offsets[t] : block.offsets[t] + size])
-    captions = [f"{m} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
+    captions = [f"{as_text(m)} of {n} positive" for m, n in zip(block.counts[:rows], sizes, strict=True)]
     image = tuple_montage(images, captions, f"{tuples.summary.dataset}: tuples and recorded counts")
     with replacing(figure) as partial:
         partial.write_bytes(image)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,16 @@ from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
 from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary, feature_rows
-from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Sizes, Strata, strata_rows
+from ntmp_cli.artifacts.summary_fields import InstanceSummary, KnowledgeSummary, PoolSizes, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
+from ntmp_cli.counting.recorded import Counts, join
+from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.data.labelled import LabelledData, TableColumns, binary_labels, load_labelled, named_paths
 from ntmp_cli.data.pools import PoolRequest, PoolSplit, choose_unlabeled, split_pool
+from ntmp_cli.data.recording import Recording
 from ntmp_cli.data.sampling import TupleSampler
 from ntmp_cli.data.specs import TupleSpec, mean_length, parse_spec
+from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.groups import NO_GAP, effective_gap
 from ntmp_cli.randomness import stream
 
@@ -49,6 +53,7 @@ def make_tuples(
 ) -> TuplesArtifact:
     """Sample tuples and U from a labelled data set and publish them, true labels apart."""
     specs = [parse_spec(text) for text in config.tuples]
+    _recording(config)
     data = load_labelled(
         config.dataset, root=data_root, download=download, resize=config.resize, columns=table_columns(config)
     )
@@ -89,7 +94,7 @@ def tuples_from_labelled(
         log.warning(text)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
-        strata = {split: _write_tuples(staging, split, sampler, data, config) for split, sampler in samplers.items()}
+        recorded = {split: _write_tuples(staging, split, sampler, data, config) for split, sampler in samplers.items()}
         for split, indices in unlabeled.items():
             _write_unlabeled(staging, split, indices, data, positive)
         write_instances(staging, TEST_INSTANCES, _pieces(data.x_test), len(data.x_test), scale=data.scale)
@@ -97,7 +102,7 @@ def tuples_from_labelled(
             oracle.append(labels=test_positive)
         if data.mapping is not None:
             staging.add_json(MAPPING, data.mapping.model_dump(mode="json"))
-        staging.summary = _summary(config, data, sample, strata, warnings)
+        staging.summary = _summary(config, data, sample, recorded, warnings)
     return open_artifact(out, "tuples")
 
 
@@ -134,10 +139,21 @@ def _tuple_samplers(
     sizes = {"train": (size, pools.tuples)}
     if len(pools.tuples_heldout):
         sizes["heldout"] = (max(1, round(size * config.heldout_share)), pools.tuples_heldout)
+    recording = _recording(config)
     return {
-        split: TupleSampler(specs, count, pool, positive, config.count_noise, config.seed, split)
+        split: TupleSampler(specs, count, pool, positive, config.count_noise, config.seed, split, recording)
         for split, (count, pool) in sizes.items()
     }
+
+
+def _recording(config: MakeTuplesConfig) -> Recording:
+    recording = Recording.of(config.record, config.count_law)
+    if config.count_noise and not recording.plain:
+        raise UsageError(
+            "--count-noise beside --record or --count-law: counts are recorded in one way",
+            hint=f"Write the noise as --count-law off-by-one:{config.count_noise:g}.",
+        )
+    return recording
 
 
 def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
@@ -162,22 +178,29 @@ def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
     return []
 
 
+class _Recorded(NamedTuple):
+    """Sizes and recorded counts of the tuples of a split."""
+
+    sizes: NDArray[np.int64]
+    counts: Counts
+
+
 def _write_tuples(
     staging: Staging, split: str, sampler: TupleSampler, data: LabelledData, config: MakeTuplesConfig
-) -> Counter[tuple[int, int]]:
-    strata: Counter[tuple[int, int]] = Counter()
+) -> _Recorded:
+    recorded: list[_Recorded] = []
     item_bytes = data.x_train[0].nbytes * mean_length(sampler.specs)
     shard_size = config.shard_size or max(1, round(SHARD_BYTES / item_bytes))
     with writing_oracle(staging, f"oracle/{split}-tuples.h5") as oracle:
-        blocks = _instance_blocks(sampler, data, oracle, strata)
+        blocks = _instance_blocks(sampler, data, oracle, recorded)
         write_tuple_shards(staging, split, blocks, shard_size=shard_size, scale=data.scale)
-    return strata
+    return _Recorded(np.concatenate([part.sizes for part in recorded]), join([part.counts for part in recorded]))
 
 
 def _instance_blocks(
-    sampler: TupleSampler, data: LabelledData, oracle: OracleWriter, strata: Counter[tuple[int, int]]
+    sampler: TupleSampler, data: LabelledData, oracle: OracleWriter, recorded: list[_Recorded]
 ) -> Iterator[TupleBlock]:
-    """Turn sampled indices into instances; write their true labels and count the strata."""
+    """Turn sampled indices into instances; write their true labels and keep what is recorded."""
     for block in sampler.blocks():
         oracle.append(
             labels=sampler.positive[block.indices],
@@ -185,8 +208,7 @@ def _instance_blocks(
             source=block.indices.astype(np.int32),
         )
         sizes = np.diff(block.offsets)
-        keys, tuples = np.unique(sizes << 32 | block.counts, return_counts=True)
-        strata.update({(int(key >> 32), int(key & 0xFFFFFFFF)): int(k) for key, k in zip(keys, tuples, strict=True)})
+        recorded.append(_Recorded(sizes, block.counts))
         # Instances are gathered in smaller pieces than tuples are sampled: they are what takes memory.
         for start in range(0, len(sizes), GATHER):
             stop = min(start + GATHER, len(sizes))
@@ -218,12 +240,14 @@ def _summary(
     config: MakeTuplesConfig,
     data: LabelledData,
     sample: _Sample,
-    strata: dict[str, Counter[tuple[int, int]]],
+    recorded: dict[str, _Recorded],
     warnings: list[str],
 ) -> TuplesSummary:
-    table = {split: strata_rows(counter) for split, counter in strata.items()}
-    sizes = [s.instances for s in table["train"]] + [len(sample.unlabeled["train"])]
-    rates = [s.rate for s in table["train"]] + [sample.prior]
+    strata = {split: strata_of(*part) for split, part in recorded.items()}
+    table = {split: strata_rows(rows) for split, rows in strata.items()}
+    knowledge = knowledge_of(strata["train"], *recorded["train"])
+    sizes = [s.instances for s in table["train"] if s.known] + [len(sample.unlabeled["train"])]
+    rates = [s.rate for s in table["train"] if s.known] + [sample.prior]
     total = sum(s.tuples for s in table["train"])
     return TuplesSummary(
         dataset=data.name,
@@ -250,4 +274,5 @@ def _summary(
         features=() if data.mapping is None else feature_rows(data.mapping, data.missing),
         notes=tuple(data.notes),
         warnings=tuple(warnings),
+        knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
     )

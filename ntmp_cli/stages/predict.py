@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
-from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.runs import open_run, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
-from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
+from ntmp_cli.artifacts.table_writer import IfFileExists, TableWriter, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.laws import count_noise, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.data.user.grouping import NONE, counts_of_tuples
+from ntmp_cli.data.user.count_cells import NONE, CountColumn, CountsAre
+from ntmp_cli.data.user.grouping import RowCounts, counts_of_tuples
 from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
-from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes, whole_numbers
+from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
@@ -72,9 +73,14 @@ def predict_rows(
         source,
         mapping,
         run.summary.instance.as_format(),
-        NewRowOptions(run.summary.instance.resize, config.with_counts, options.allow_outside, options.block_bytes),
+        NewRowOptions(
+            run.summary.instance.resize,
+            ("tuple", "count") if config.with_counts else (),
+            options.allow_outside,
+            options.block_bytes,
+        ),
     )
-    scorer = _Scoring(run, mapping, config, options.device)
+    scorer = Scoring(run, mapping, config, options.device)
     positives = total = 0
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         blocks = _with_posteriors(rows, scorer, run) if config.with_counts else _blocks(rows, scorer)
@@ -85,12 +91,7 @@ def predict_rows(
         if total == 0:
             raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
     _warn_of_unknown(rows, scorer.unseen)
-    if table.quoted:
-        log.warning(
-            "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
-            "--raw-ids writes them as they are",
-            table.quoted,
-        )
+    warn_of_formulas(table)
     fit = scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     if scorer.withheld is None:
@@ -118,6 +119,15 @@ def predict_rows(
     }
 
 
+def warn_of_formulas(table: TableWriter) -> None:
+    if table.quoted:
+        log.warning(
+            "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
+            "--raw-ids writes them as they are",
+            table.quoted,
+        )
+
+
 def _warn_of_unknown(rows: RowSource, unseen: Counter[str]) -> None:
     """What the rows have and the training had not: one line of each."""
     if unseen:
@@ -129,7 +139,7 @@ def _warn_of_unknown(rows: RowSource, unseen: Counter[str]) -> None:
         log.warning("%s: %d column%s that the training did not have: %s", rows.where, number, "s"[: number > 1], shown)
 
 
-class _Scoring:
+class Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
@@ -184,7 +194,7 @@ class _Scoring:
         return pa.array(probabilities, mask=withheld)
 
 
-def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
+def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     """Output rows, block by block."""
     problems = Problems()
     start = 0
@@ -200,28 +210,30 @@ def _blocks(source: RowSource, scoring: _Scoring) -> Iterator[Any]:
     problems.raise_if_any()
 
 
-def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> Iterator[Any]:
+def _with_posteriors(source: RowSource, scoring: Scoring, run: RunArtifact) -> Iterator[Any]:
     """Output rows with P(y=1 | scores, count). Rows of a tuple may lie anywhere, so ids and scores are held."""
     problems = Problems()
     held: list[tuple[dict[str, Any], NDArray[np.float64]]] = []
     ids: list[Any] = []
     counts: list[NDArray[np.int32]] = []
+    column = _count_column(run)
     start = 0
     for rows in source.rows(problems):
         if problems.total:
             continue
         held.append((_names(source, rows, start), scoring.scores(rows)))
         ids.append(as_text(rows.roles["tuple"]).dictionary_encode())
-        values, wrong = whole_numbers(rows.roles["count"])
-        for at in wrong.tolist():
-            problems.add(source.place(start + at), "the count is not 0, 1, 2 …")
+        law = rows.roles.get("law")
+        values, wrong = column.codes(as_text(rows.roles["count"]), None if law is None else as_text(law))
+        for at, what in wrong.items():
+            problems.add(source.place(start + at), what)
         counts.append(values)
         start += len(rows.cells)
     problems.raise_if_any()
     if not held:
         return
     codes, names = tuple_codes(ids)
-    tuples = counts_of_tuples(codes, np.concatenate(counts), names, source.place, problems)
+    tuples = counts_of_tuples(codes, RowCounts(np.concatenate(counts), column), names, source.place, problems)
     problems.raise_if_any()
     scores = np.concatenate([block for _, block in held])
     posterior = np.full(len(scores), np.nan)
@@ -230,8 +242,8 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
         law = count_noise(run.summary.count_noise)
         observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
         posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
-    if (codes == NONE).any():
-        log.info("%s: %d rows have no tuple, and so no posterior", source.where, (codes == NONE).sum())
+    if alone := int((codes == NONE).sum()) + len(tuples.uncounted):
+        log.info("%s: %d rows have no tuple or no count, and so no posterior", source.where, alone)
     start = 0
     for columns, block in held:
         given_count = posterior[start : start + len(block)]
@@ -240,6 +252,14 @@ def _with_posteriors(source: RowSource, scoring: _Scoring, run: RunArtifact) -> 
         shown = {"probability": scoring.shown(probabilities), "posterior": scoring.shown(given_count)}
         yield _table(columns, block, shown, (best >= scoring.label_above).astype(np.int8))
         start += len(block)
+
+
+def _count_column(run: RunArtifact) -> CountColumn:
+    """How the counts of new rows are read: as those that the run was trained on."""
+    imported = run.summary.tuples_config
+    law = trained_law(run) or str(imported.get("count_law") or "exact")
+    counts_are = imported.get("counts_are") or "counts"
+    return CountColumn(cast(CountsAre, counts_are), parse_law(law))
 
 
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:

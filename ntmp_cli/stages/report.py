@@ -340,7 +340,7 @@ def _page_run(run: dict[str, Any]) -> PageRun:
         "mean rate ᾱ": f"{run['mean_rate']:.4f}",
         "prior π": f"{run['prior']:g}"
         + ("" if trained_prior == run["prior"] else f", trained with {trained_prior:.4f}"),
-        "strata": ", ".join(f"({n}, {m}) × {count:,}" for n, m, count in operating_of(run).strata),
+        "strata": ", ".join(f"({n}, {m:g}) × {count:,}" for n, m, count in operating_of(run).strata),
         "unlabeled": f"{run['task']['unlabeled']:,}",
         "written by": f"ntmp {run['package_version']}",
     }

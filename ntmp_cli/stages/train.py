@@ -44,6 +44,7 @@ from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
 from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
+from ntmp_cli.counting.laws import law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.bags import bags_of_pool
@@ -57,11 +58,13 @@ from ntmp_cli.learning.model_choice import (
     require_model,
     unused_by_tables,
 )
+from ntmp_cli.learning.rated_source import source_for
 from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_heldout
-from ntmp_cli.learning.tables.training import train_table
+from ntmp_cli.learning.tables.law_estimate import estimate_law, is_auto
+from ntmp_cli.learning.tables.training import scores_without_prior, train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
-from ntmp_cli.tuple_source import HeldoutData
+from ntmp_cli.tuple_source import HeldoutData, TupleSource
 
 if TYPE_CHECKING:
     from ntmp_cli.learning.loop import Environment
@@ -136,7 +139,7 @@ def train(
 
             # Refuses what could not be published before anything is computed.
             dump_estimator(named_estimator(config.model, config.estimator))
-        source = StoredTuples(tuples)
+        source = _stored(config, tuples)
         publish(train_table(config, source, prior_is_known=prior.source in ("given", "known")), source)
     else:
         with closing(store):  # where it failed, the next training of this output may keep checkpoints
@@ -154,6 +157,30 @@ def _with_length(config: TrainConfig, tuples: TuplesArtifact) -> TrainConfig:
     """With a number of epochs, where a network is trained."""
     source = StoredTuples(tuples)
     return config if is_table_training(config, source.instance) else with_length(config, source.instance, source.task)
+
+
+def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
+    """The tuples under the law of noise that the settings name, else under the one that was recorded."""
+    noise: float = getattr(config.settings, "count_noise", 0.0)
+    if config.count_law is not None and noise:
+        raise UsageError("--count-noise and --count-law are two laws of noise", hint="Give one of them.")
+    if config.count_law is None or not is_auto(config.count_law):
+        return StoredTuples(tuples, None if config.count_law is None else parse_law(config.count_law))
+    if not is_table_training(config, StoredTuples(tuples).instance):
+        raise UsageError(
+            f"--count-law {config.count_law}: a law is estimated with the learners for tables",
+            hint="Use --method count with --model auto, linear or trees on rows of a table, or give the parameter.",
+        )
+    linear = config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})
+    found = estimate_law(config.count_law, lambda law: scores_without_prior(linear, StoredTuples(tuples, law)))
+    limits = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in found.intervals.items())
+    log.info("count law %s by the likelihood of the counts (95 %% interval: %s)", law_text(found.law), limits)
+    return StoredTuples(tuples, found.law)
+
+
+def _usable(config: TrainConfig, source: StoredTuples) -> TupleSource:
+    """Those tuples that the method can learn from."""
+    return source_for(config.method, methods.get(config.method).counts_needed, source)
 
 
 def _require_pool(config: TrainConfig, tuples: TuplesArtifact) -> None:
@@ -185,7 +212,7 @@ def _train_network(
     options, store = how
     if config.prior is not None:
         # Refuses what the method cannot learn before anything is computed.
-        methods.get(config.method)(config, StoredTuples(tuples).task)
+        methods.get(config.method)(config, _usable(config, _stored(config, tuples)).task)
     device = choose_device(options.device)
     with process_group(device) as processes:
         environment = Environment(device, store, processes, options.watcher)
@@ -194,7 +221,7 @@ def _train_network(
         if config.prior is None:
             prior = processes.first_rank_then_others(lambda: network_prior(config, source, device))
             config = config.model_copy(update={"prior": prior.value})
-        method = methods.get(config.method)(config, source.task)
+        method = methods.get(config.method)(config, _usable(config, source).task)
         _warn_of_unused(config, method, tuples.summary.instance.shape)
         training = Training(
             config,
@@ -290,7 +317,7 @@ def _source(config: TrainConfig, tuples: TuplesArtifact, folder: Path, environme
         source = processes.first_rank_then_others(
             lambda: encode_tuples(tuples, encoder, config, folder, environment.device)
         )
-    stored = StoredTuples(source)
+    stored = _stored(config, source)
     if config.select != "last" and processes.rank == 0 and stored.heldout() is None:
         log.warning("%s: no held-out tuples were set aside, so the last epoch is kept", tuples.path)
     return stored
@@ -419,8 +446,8 @@ def _summary(
         tuples=info.spec,
         n=n,
         m=m,
-        task=TaskSummary(strata=tuple(task.strata), unlabeled=task.unlabeled),
-        mean_rate=info.mean_rate,
+        task=TaskSummary.of(task),
+        mean_rate=sum(k * m / n for n, m, k in task.strata) / sum(k for _, _, k in task.strata),
         # Results are compared at the prior that the pool has, whatever was estimated for it.
         prior=prior.value if prior.source in ("given", "known") or info.prior is None else info.prior,
         trained_prior=prior.value,

@@ -48,7 +48,7 @@ def count_signal(strata: Sequence[Stratum]) -> Signal:
     class only are explained by a constant.
     """
     within = any(0 < s.m < s.n for s in strata)
-    between = len({Fraction(s.m, s.n) for s in strata}) > 1
+    between = len({Fraction(s.m) / s.n for s in strata}) > 1
     if within and between:
         return "both"
     return "within tuples" if within else "between strata" if between else "none"

@@ -49,13 +49,13 @@ def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...
     return tuple(strata)
 
 
-def expected_counts(recorded: Sequence[Stratum], noise: float) -> dict[tuple[int, int], float]:
+def expected_counts(recorded: Sequence[Stratum], noise: float) -> dict[tuple[int, float], float]:
     """E[true count | n, recorded count] of recorded strata: what a stratum's share of positives is, times n.
 
     The law of the true counts is that of `true_strata`; where it excludes a recorded count, all true counts that the
     noise allows are equally probable.
     """
-    expected = {}
+    expected: dict[tuple[int, float], float] = {}
     true = _by_length(true_strata(recorded, noise))
     for n, seen in _by_length(recorded).items():
         matrix, k = count_noise(noise).matrix(n), np.arange(n + 1)
@@ -70,5 +70,5 @@ def _by_length(strata: Sequence[Stratum]) -> dict[int, Floats]:
     """Tuples of each length by count, 0 … n."""
     tables: dict[int, Floats] = {}
     for s in strata:
-        tables.setdefault(s.n, np.zeros(s.n + 1))[s.m] += s.tuples
+        tables.setdefault(s.n, np.zeros(s.n + 1))[int(s.m)] += s.tuples
     return dict(sorted(tables.items()))

@@ -17,7 +17,8 @@ class Stratum:
     """Tuples of one length and count; their number is an expectation where it comes from a spec."""
 
     n: int
-    m: int
+    m: float
+    """Whole, but where counts are noisy: then the mean of the stratum."""
     tuples: float
 
     @property

@@ -50,4 +50,5 @@ def tuples_summary(blocks: Sequence[TupleBlock], unlabeled: int, scale: float) -
         features=(),
         notes=(),
         warnings=(),
+        knowledge=None,
     )

@@ -260,14 +260,14 @@ def test_a_dry_run_shows_what_was_understood_and_writes_nothing(mixed, ntmp_done
         {"name": "street", "kind": "hashed", "missing": 0, "categories": None},
     ]
     assert understood["first_rows"][3] == {
-        **{"tuple_id": "t3", "count": 3.0, "id": "i3"},
+        **{"tuple_id": "t3", "count": "3", "id": "i3"},
         **{"size": None, "colour": "blue", "street": "street 3"},
     }
     assert sum(row["tuples"] for row in understood["strata"]["train"]) == 36
     shown = ntmp_done("import-tuples", mixed, *CATEGORIES, "--dry-run").out
     assert "nothing was written" in shown
     assert "one-hot (blue, green, red)" in shown
-    assert "tuple_id=t0, count=0.0, id=i0, size=0.0, colour=red" in shown
+    assert "tuple_id=t0, count=0, id=i0, size=0.0, colour=red" in shown
 
 
 def test_categories_and_missing_values_become_features(mixed, tmp_path, ntmp_done):
@@ -359,9 +359,8 @@ MISTAKES = {
     ),
     "counts that are none": (
         "tuple_id,count,a,b\nx,1.5,1,2\nx,1.5,3,4\ny,-1,1,2\nz,,1,2\n",
-        "4 problems in the data, nothing was written\n  {t} row 1: the count 1.5 is not 0, 1, 2 …\n"
-        "  {t} row 2: the count 1.5 is not 0, 1, 2 …\n  {t} row 3: the count -1 is not 0, 1, 2 …\n"
-        "  {t} row 4: tuple 'z' has no count in any of its rows\n",
+        "3 problems in the data, nothing was written\n  {t} row 1: the count 1.5 is not 0, 1, 2 …\n"
+        "  {t} row 2: the count 1.5 is not 0, 1, 2 …\n  {t} row 3: the count -1 is not 0, 1, 2 …\n",
     ),
     "count without tuple": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,3,4\n,1,1,2\n",
@@ -370,7 +369,8 @@ MISTAKES = {
     "values that are no numbers": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,oops,4\nx,1,5,6\nx,two,5,what?\n",
         "3 problems in the data, nothing was written\n  {t} row 2, column 'a': 'oops' is not a number\n"
-        "  {t} row 4, column 'b': 'what?' is not a number\n  {t} row 4, column 'count': 'two' is not a number\n",
+        "  {t} row 4, column 'b': 'what?' is not a number\n"
+        "  {t} row 4: the count two is not 0, 1, 2 …, nor a range such as 1-3, >=1, <6, nor a percentage such as 25%\n",
     ),
     "a value that is no number, and a tuple that cannot be": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,3,oops\ny,3,1,2\ny,3,1,2\n",
@@ -492,7 +492,7 @@ REFUSED = {
     "no tuples": (
         ("tuple_id,count,a,b\n,,1,2\n,,1,3\n", GOOD_U),
         3,
-        "{t}: no row has a tuple id\nRows without a tuple id are unlabeled.\n",
+        "{t}: no row has a tuple id\nRows without a tuple id or a count are unlabeled.\n",
     ),
     "no rows": (("tuple_id,count,a,b\n", GOOD_U), 3, "{t}: has no rows\nEvery row is one item.\n"),
     "an empty file": ((" \n", GOOD_U), 3, "{t}: empty\nExpected a header and rows of data.\n"),
@@ -585,7 +585,7 @@ def test_a_file_of_counts_lists_repeated_and_empty_tuples(ntmp, tmp_path):
         3,
         "error: 3 problems in the data, nothing was written\n"
         f"  {counts} row 2: tuple 'x' is there already\n"
-        f"  {counts} row 4: tuple 'bad' has no count, or one that is not 0, 1, 2 …\n"
+        f"  {counts} row 4: tuple 'bad': the count -2 is not 0, 1, 2 …\n"
         f"  {t}: tuple 'gone' is empty: it has a count but no rows\n" + FOOT,
     )
 

@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
         ({"prior": 1.5}, UsageError, "prior 1.5: expected a share between 0 and 1"),
         ({"counts": np.full(450, np.nan)}, DataError, "has 3 rows but count nan"),
         ({"counts": np.full(450, 0.5)}, DataError, "has 3 rows but count 0.5"),
-        ({"counts": ["one"] * 450}, DataError, "counts: expected numbers"),
+        ({"counts": ["one"] * 450}, DataError, "has 3 rows but count one"),
         ({"tuples": [None] * 450}, DataError, "no row has a tuple id"),
         ({"counts": None}, UsageError, "the counts are missing"),
         ({"unlabeled": np.zeros((3, 2))}, UsageError, "unlabeled is of 2 columns, unlike X with its 4 columns"),
@@ -332,3 +332,50 @@ def test_a_foreign_file_is_refused(content, tmp_path):
 def test_the_package_itself_stays_light():
     code = "import sys, ntmp_cli; assert not {'torch', 'sklearn', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def rows_and_counts(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of 120 tuples of five, labels, ids and counts."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(600, 3))
+    y = (x[:, 0] + 0.3 * rng.normal(size=600) > 0).astype(int)
+    return x, y, np.repeat(np.arange(120), 5), y.reshape(120, 5).sum(axis=1)
+
+
+def test_counts_may_be_pairs_texts_or_noisy() -> None:
+    x, y, ids, counts = rows_and_counts()
+    exact = NTMPClassifier(model="linear", random_state=0).fit(x, ids, counts)
+    pairs = NTMPClassifier(model="linear", random_state=0).fit(x, ids, np.stack([counts, counts], axis=1))
+    assert np.array_equal(exact.decision_function(x), pairs.decision_function(x))
+    by_row = NTMPClassifier(model="linear", random_state=0).fit(x, ids, np.repeat(counts, 5))
+    assert np.array_equal(exact.decision_function(x), by_row.decision_function(x))
+    texts = {t: ">=1" if count else "0" for t, count in enumerate(counts)}
+    some = NTMPClassifier(model="linear", random_state=0).fit(x, ids, texts)
+    assert 0.8 < some.score(x, y) < 1
+    noise = np.random.default_rng(1).normal(0, 1.5, 120)
+    noisy = NTMPClassifier(model="linear", random_state=0, count_law="gaussian:1.5").fit(x, ids, counts + noise)
+    assert noisy.score(x, y) > 0.8
+    again = NTMPClassifier.from_bytes(noisy.to_bytes())
+    assert np.array_equal(again.decision_function(x), noisy.decision_function(x))
+    assert again.tuple_rate_ == noisy.tuple_rate_
+
+
+def test_a_few_labels_are_learned_from_beside_counts() -> None:
+    x, y, ids, counts = rows_and_counts(2)
+    # All tuples half known: counts alone leave the side open, labels tell it.
+    labels = [int(label) if row % 10 == 0 else None for row, label in enumerate(y)]
+    model = NTMPClassifier(model="linear", random_state=0).fit(x, ids, counts, labels=labels)
+    assert model.score(x, y) > 0.85
+    assert model.tuple_rate_ == pytest.approx(y.mean())
+    with pytest.raises(DataError, match="2 is neither 0 nor 1"):
+        NTMPClassifier().fit(x, ids, counts, labels=[2] + [None] * 599)
+    with pytest.raises(DataError, match="which its labels contradict"):
+        NTMPClassifier().fit(x, ids, np.zeros(120), labels=[1] + [None] * 599)
+
+
+def test_counts_of_several_classes_are_refused() -> None:
+    x, _, ids, counts = rows_and_counts(3)
+    with pytest.raises(DataError) as error:
+        NTMPClassifier().fit(x, ids, np.stack([counts, 5 - counts, 0 * counts], axis=1))
+    assert error.value.hint is not None
+    assert error.value.hint.startswith("ntmp is binary: one count per tuple")

@@ -1,7 +1,8 @@
 """Users' arrays: an .npz file, a folder of .npy files with the same names, or one .npy file.
 
-`x` holds the rows: (N, D) features, called x0, x1, …, or images. Tuples are `offsets` (T+1) with `counts` (T), or ids
-and counts row by row under the names of the columns of a table. Blocks are read as they are needed, even from a zip.
+`x` holds the rows: (N, D) features, called x0, x1, …, or images. Tuples are `offsets` (T+1) with `counts` (T), or with
+`counts_low` and `counts_high`; or ids and counts row by row under the names of the columns of a table. Blocks are read
+as they are needed, even from a zip.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from numpy.typing import NDArray
 
 from ntmp_cli.data.formats import npy_header, reading, require_bytes, require_sound_members
 from ntmp_cli.data.sources.npz import instances
+from ntmp_cli.data.user.count_cells import range_texts
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows, refuse_infinite
-from ntmp_cli.errors import DataError
+from ntmp_cli.errors import ONE_COUNT, DataError
 
 X = "x"
 UNLABELED = "unlabeled"
 OFFSETS, COUNTS = "offsets", "counts"
+# Where counts are ranges: their ends instead of `counts`.
+LOW, HIGH = "counts_low", "counts_high"
 
 
 class ArrayFile(ABC):
@@ -192,11 +196,11 @@ class ArrayRows:
     def _row_by_row(self) -> dict[Role, Any]:
         by_role: dict[Role, Any] = {}
         for role, key in self._roles.items():
-            values = self._numbers_or_texts(key, "iuf" if role == "count" else "biufU")
+            values = self._numbers_or_texts(key, "iufU" if role == "count" else "biufU")
             column = pa.array(values)
             if role == "tuple" and values.dtype.kind == "i":  # −1 stands for a missing id
                 column = pc.if_else(pc.less(column, 0), None, column)
-            by_role[role] = pc.cast(column, pa.float64()) if role == "count" else column
+            by_role[role] = column
         return by_role
 
     def _numbers_or_texts(self, name: str, kinds: str) -> NDArray[Any]:
@@ -216,11 +220,11 @@ class ArrayRows:
 
     def _from_offsets(self, problems: Problems) -> dict[Role, Any]:
         """Tuple t is x[offsets[t]:offsets[t+1]]."""
-        offsets, counts = self._file.read(OFFSETS), self._numbers_or_texts(COUNTS, "iuf")
+        offsets, counts = self._file.read(OFFSETS), self._counts()
         rows = self._file.shapes[self._name][0][0]
-        if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or counts.ndim != 1 or len(offsets) != len(counts) + 1:
+        if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) != len(counts) + 1:
             raise DataError(
-                f"{self.where}: offsets {offsets.shape} and counts {counts.shape} do not fit together",
+                f"{self.where}: offsets {offsets.shape} and counts ({len(counts)},) do not fit together",
                 hint="T tuples have T+1 whole offsets and T counts.",
             )
         ends = offsets.astype(np.int64)
@@ -235,7 +239,25 @@ class ArrayRows:
         tuples = np.repeat(np.arange(len(sizes)), sizes)
         # What is stored by tuple goes to every row of it.
         by_role = {role: column.take(pa.array(tuples)) for role, column in self._row_by_row().items()}
-        return {"tuple": pa.array(tuples), "count": pa.array(np.repeat(counts, sizes).astype(np.float64)), **by_role}
+        return {"tuple": pa.array(tuples), "count": counts.take(pa.array(tuples)), **by_role}
+
+    def _counts(self) -> Any:
+        """The count of every tuple: numbers, text, or the ends of ranges."""
+        names = (COUNTS,) if COUNTS in self._file.shapes else (LOW, HIGH)
+        values = [self._numbers_or_texts(name, "iufU" if name == COUNTS else "iuf") for name in names]
+        for name, array in zip(names, values, strict=True):
+            if array.ndim == 2:
+                raise DataError(f"{self.where}: {name} has {array.shape[1]} columns", hint=ONE_COUNT)
+            if array.ndim != 1:
+                raise DataError(
+                    f"{self.where}: {name} has shape {array.shape} and type {array.dtype}",
+                    hint="Counts are one number, or one text such as 1-3, per tuple.",
+                )
+        if len(values) == 2:
+            if len(values[0]) != len(values[1]):
+                raise DataError(f"{self.where}: {LOW} and {HIGH} have different lengths", hint="One of each per tuple.")
+            return range_texts(*values)
+        return pa.array(values[0])
 
     def _preview_of(self, block: NDArray[Any], roles: dict[Role, Any]) -> list[dict[str, Any]]:
         rows = [

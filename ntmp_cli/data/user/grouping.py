@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.counting.recorded import EXACT, Counts, as_records, as_text, join, records, simplest
+from ntmp_cli.data.user.count_cells import NONE, CellError, CountColumn
 from ntmp_cli.data.user.problems import Problems
 
 RowNumbers = NDArray[np.int64]
-# No tuple, or no count.
-NONE = -1
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,13 @@ class Grouped:
 
     rows: RowNumbers
     offsets: RowNumbers
-    counts: RowNumbers
+    counts: Counts
     names: Sequence[str] = ()
     """Ids of the tuples, where the caller has them."""
     blocks: Sequence[str] = ()
     """The block of every tuple, where there are blocks."""
+    uncounted: RowNumbers = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of groups of whose count nothing is known."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -49,35 +52,61 @@ def group_rows(codes: NDArray[np.int32], tuples: int) -> tuple[RowNumbers, RowNu
     return order[len(codes) - int(offsets[-1]) :].astype(np.int64), offsets
 
 
+@dataclass(frozen=True)
+class RowCounts:
+    """The cell of every row in a column of counts, by number."""
+
+    codes: NDArray[np.int32]
+    column: CountColumn
+
+
 def counts_of_tuples(
     codes: NDArray[np.int32],
-    counts: NDArray[np.int32],
+    counts: RowCounts,
     names: list[str],
     place: Callable[[int], str],
     problems: Problems,
-    reported: Collection[int] = (),
 ) -> Grouped:
     """Tuples with their counts. A count stands in any or all rows of its tuple; rows that differ are problems.
 
-    `reported` are tuples whose counts are problems already; they may lack one.
+    Groups without a count in any row are no tuples: nothing is known of them.
     """
     rows, offsets = group_rows(codes, len(names))
-    row_counts = counts[rows].astype(np.int64)
+    row_counts, column = counts.codes[rows].astype(np.int64), counts.column
     first = rows[offsets[:-1]] if len(rows) else rows
     highest = np.maximum.reduceat(row_counts, offsets[:-1]) if len(rows) else row_counts
     for at in np.flatnonzero((row_counts != NONE) & (row_counts != np.repeat(highest, np.diff(offsets)))):
         tuple_number = int(np.searchsorted(offsets, at, side="right")) - 1
         what = (
-            f"tuple '{names[tuple_number]}' has count {row_counts[at]} here and {highest[tuple_number]} in another row"
+            f"tuple '{names[tuple_number]}' has count {column.texts[row_counts[at]]} here and "
+            f"{column.texts[highest[tuple_number]]} in another row"
         )
         problems.add(place(int(rows[at])), what)
-    for t in sorted(set(np.flatnonzero(highest == NONE).tolist()) - set(reported)):
-        problems.add(place(int(first[t])), f"tuple '{names[t]}' has no count in any of its rows")
-    sizes = np.diff(offsets)
-    for t in np.flatnonzero(highest > sizes).tolist():
-        what = f"tuple '{names[t]}' has count {highest[t]} but only {sizes[t]} row{'s'[: int(sizes[t]) != 1]}"
-        problems.add(place(int(first[t])), what)
-    return Grouped(rows, offsets, highest, names)
+    recorded = np.full((len(names), 2), 0.0)
+    laws = np.full(len(names), b"exact", dtype="S64")
+    resolved: dict[tuple[int, int], tuple[float, float, str] | str] = {}
+    for t, (code, n) in enumerate(zip(highest.tolist(), np.diff(offsets).tolist(), strict=True)):
+        if code == NONE:
+            continue
+        if (code, n) not in resolved:
+            resolved[code, n] = _record(column, code, n)
+        found = resolved[code, n]
+        if isinstance(found, str):
+            problems.add(place(int(first[t])), f"tuple '{names[t]}' {found}")
+        else:
+            recorded[t], laws[t] = found[:2], found[2]
+    everything = Grouped(rows, offsets, records(recorded[:, 0], recorded[:, 1], laws), names)
+    if (highest != NONE).all():
+        return everything
+    counted = everything.subset(np.flatnonzero(highest != NONE))
+    return replace(counted, uncounted=np.sort(rows[np.repeat(highest == NONE, np.diff(offsets))]))
+
+
+def _record(column: CountColumn, code: int, n: int) -> tuple[float, float, str] | str:
+    try:
+        return column.record(code, n)
+    except CellError as error:
+        return str(error)
 
 
 def blocks_of_tuples(
@@ -116,3 +145,60 @@ def hold_out(size: int, share: float, rng: np.random.Generator) -> tuple[RowNumb
     order = rng.permutation(size)
     keep = size - round(size * share)
     return np.sort(order[:keep]).astype(np.int64), np.sort(order[keep:]).astype(np.int64)
+
+
+class Labelled(NamedTuple):
+    """Rows whose label is known, and whether it is the positive one."""
+
+    rows: RowNumbers
+    positive: NDArray[np.bool_]
+
+
+def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, place: Callable[[int], str]) -> Grouped:
+    """The same with every labelled row as a tuple of one member, taken out of the tuple that it was in.
+
+    What is left of a tuple has the rest of its count. Where the recorded count does not allow that (rounded ones), the
+    row stays in its tuple beside its own.
+    """
+    owner = np.repeat(np.arange(len(tuples)), np.diff(tuples.offsets))
+    is_labelled = np.isin(tuples.rows, labelled.rows)
+    by_row = dict(zip(labelled.rows.tolist(), labelled.positive.tolist(), strict=True))
+    rest = as_records(tuples.counts).copy()
+    movable = np.array([_is_movable(law.decode()) for law in rest["law"].tolist()], dtype=np.bool_)
+    taken = is_labelled & movable[owner]
+    positive = np.array([by_row.get(row, False) for row in tuples.rows.tolist()], dtype=np.bool_)
+    positives = np.bincount(owner[taken & positive], minlength=len(tuples))
+    sizes = np.diff(tuples.offsets) - np.bincount(owner[taken], minlength=len(tuples))
+    rest["low"], rest["high"] = rest["low"] - positives, rest["high"] - positives
+    is_exact = rest["law"] == EXACT
+    contradicted = is_exact & ((rest["high"] < 0) | (rest["low"] > sizes))
+    for t in np.flatnonzero(contradicted).tolist():
+        where = place(int(tuples.rows[tuples.offsets[t]]))
+        problems.add(
+            where, f"tuple '{tuples.names[t]}' has count {as_text(tuples.counts[t])}, which its labels contradict"
+        )
+    rest["low"] = np.where(is_exact, np.maximum(rest["low"], 0), rest["low"])
+    rest["high"] = np.where(is_exact, np.minimum(rest["high"], sizes), rest["high"])
+    kept = np.flatnonzero((sizes > 0) & ~contradicted)
+    singles = records(labelled.positive, labelled.positive)
+    rows = [tuples.rows[~taken & np.isin(owner, kept)], labelled.rows]
+    singly = [f"row {row + 1}" for row in labelled.rows.tolist()]
+    blocks: Sequence[str] = ()
+    if tuples.blocks:
+        # A labelled row stays in the block of its tuple.
+        block_of = {row: tuples.blocks[t] for row, t in zip(tuples.rows.tolist(), owner.tolist(), strict=True)}
+        own = [block_of.get(row, name) for row, name in zip(labelled.rows.tolist(), singly, strict=True)]
+        blocks = [*(tuples.blocks[t] for t in kept.tolist()), *own]
+    return Grouped(
+        np.concatenate(rows),
+        np.concatenate([[0], np.cumsum([*sizes[kept], *np.ones(len(labelled.rows), np.int64)])]).astype(np.int64),
+        simplest(join([rest[kept], singles])),
+        [*(tuples.names[t] for t in kept.tolist()), *singly],
+        blocks,
+        tuples.uncounted[~np.isin(tuples.uncounted, labelled.rows)],
+    )
+
+
+def _is_movable(law: str) -> bool:
+    """Whether a recorded count less a known positive is recorded by the same law."""
+    return law.partition(":")[0] in ("exact", "gaussian", "laplace", "geometric")

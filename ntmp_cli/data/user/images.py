@@ -198,7 +198,7 @@ def table_of_images(
     table: TableFile, folder: Path, image_column: str, image_format: ImageFormat, roles: dict[Role, str]
 ) -> ImageRows:
     """Rows of a table whose images lie in files; their paths start at the table's folder."""
-    wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in roles.items()}
+    wanted: dict[str, Kind] = dict.fromkeys(roles.values(), "as is")
     problems = Problems()
     blocks = list(table.batches({**wanted, image_column: "text"}, problems))
     paths = [path for block in blocks for path in block.column(image_column).to_pylist()]

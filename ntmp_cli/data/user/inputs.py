@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ntmp_cli.data.sources._shared import looking_at
-from ntmp_cli.data.user.arrays import COUNTS, OFFSETS, UNLABELED, ArrayFile, ArrayRows, X, is_array_file, open_arrays
+from ntmp_cli.data.user.arrays import (
+    COUNTS,
+    HIGH,
+    LOW,
+    OFFSETS,
+    UNLABELED,
+    ArrayFile,
+    ArrayRows,
+    X,
+    is_array_file,
+    open_arrays,
+)
+from ntmp_cli.data.user.count_cells import CountColumn
 from ntmp_cli.data.user.images import (
     COUNTS_FILE,
     ImageFormat,
@@ -50,6 +62,8 @@ class ImportOptions:
     features: FeatureColumns
     resize: int | None
     block_bytes: int = BLOCK_BYTES
+    counts: CountColumn = field(default_factory=CountColumn)
+    """What the cells of a column of counts mean."""
 
 
 def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> ImportSources:
@@ -90,8 +104,8 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
     if inputs.unlabeled is not None:
         unlabeled = _other(inputs.unlabeled, options, image_format, rows, ())
     test = None if inputs.test is None else _other(inputs.test, options, image_format, rows, ("label",))
-    counts = None if counts_file is None else _counts(counts_file, options.roles, problems)
-    return ImportSources(rows, unlabeled, test, counts, _blocks(counts_file, options.roles, rows))
+    counts = None if counts_file is None else _counts(counts_file, options, problems)
+    return ImportSources(rows, unlabeled, test, counts, _blocks(counts_file, options.roles, rows), options.counts)
 
 
 def _main_table(
@@ -100,7 +114,7 @@ def _main_table(
     roles = options.roles
     if not counts_apart:
         require_column(table, roles.count_column, "the count of positives (--count-column, or --counts FILE)")
-    optional: tuple[Role, ...] = ("id", "block") if counts_apart else ("count", "id", "block")
+    optional: tuple[Role, ...] = ("label", "id", "block") if counts_apart else ("count", "law", "label", "id", "block")
     if _has_images(table, roles):
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
         present = _columns_of(table.types, roles, ("tuple", *optional))
@@ -112,12 +126,14 @@ def _main_arrays(file: ArrayFile, roles: Roles, *, counts_apart: bool) -> tuple[
     file.require(X, "the rows")
     inner = ArrayRows(file, UNLABELED, {}) if UNLABELED in file.shapes else None
     if OFFSETS in file.shapes:
-        file.require(COUNTS, "the count of every tuple")
-        return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, ("block",)), offsets=True), inner)
+        if LOW not in file.shapes or HIGH not in file.shapes:
+            file.require(COUNTS, "the count of every tuple")
+        return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, ("law", "block")), offsets=True), inner)
     file.require(roles.tuple_column, "the tuple of every row, or 'offsets' of tuples")
     if not counts_apart:
         file.require(roles.count_column, "the count of the tuple, row by row")
-    wanted: tuple[Role, ...] = ("tuple", "id", "block") if counts_apart else ("tuple", "count", "id", "block")
+    counted: tuple[Role, ...] = () if counts_apart else ("count", "law")
+    wanted: tuple[Role, ...] = ("tuple", *counted, "label", "id", "block")
     return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, wanted)), inner)
 
 
@@ -165,7 +181,8 @@ class NewRowOptions:
     """How rows to be scored are read; images are brought to the size `resize` where the training's were."""
 
     resize: int | None = None
-    with_counts: bool = False
+    needed: tuple[Role, ...] = ()
+    """The roles that rows must have: tuple and count, or tuple alone."""
     allow_outside: bool = False
     block_bytes: int = BLOCK_BYTES
 
@@ -174,11 +191,12 @@ def open_new_rows(
     path: Path, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
 ) -> RowSource:
     """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
+    needed = options.needed
+    with_counts, grouped = "count" in needed, bool(needed)
     roles = mapping.roles if mapping else Roles()
     features = mapping.features if mapping else None
-    with_counts = options.with_counts
-    required: tuple[Role, ...] = ("tuple", "count") if with_counts else ()
-    optional: tuple[Role, ...] = ("id",) if with_counts else ("id", "tuple", "count")
+    required = needed
+    optional: tuple[Role, ...] = ("id", "law") if with_counts else () if grouped else ("id", "tuple", "count")
     if path != STDIN and not path.exists():
         raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
     if is_table(path):
@@ -189,7 +207,7 @@ def open_new_rows(
             return open_table_rows(table, roles, columns, required=required, optional=optional)
         if path != STDIN and _has_images(table, roles):
             for role in required:
-                require_column(table, getattr(roles, f"{role}_column"), "which --with-counts needs")
+                require_column(table, getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
             present = _columns_of(table.types, roles, (*required, *optional))
             image_format = _image_format(features, instance, options, path)
             return table_of_images(table, path.parent, roles.image_column, image_format, present)
@@ -204,19 +222,24 @@ def open_new_rows(
             rows = ArrayRows(file, X, {}, offsets=True)
         else:
             for role in required:
-                file.require(getattr(roles, f"{role}_column"), "which --with-counts needs")
+                file.require(getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
             rows = ArrayRows(file, X, _columns_of(file.shapes, roles, (*required, *optional)))
         _require_trained(rows, path, features, instance)
         return rows
     if not path.is_dir():
         raise _unknown(path)
     image_format = _image_format(features, instance, options, path)
-    if not with_counts:
+    if not grouped:
         return all_images(path, image_format, named=True)
+    columns_needed = [getattr(roles, f"{role}_column") for role in needed]
     raise UsageError(
-        f"{path}: --with-counts needs a table of images, tuple ids and counts",
-        hint=f"Columns {roles.image_column}, {roles.tuple_column} and {roles.count_column}.",
+        f"{path}: --{_option(needed)} needs a table of images{', tuple ids and counts' if with_counts else ''}",
+        hint=f"Columns {', '.join([roles.image_column, *columns_needed[:-1]])} and {columns_needed[-1]}.",
     )
+
+
+def _option(needed: tuple[Role, ...]) -> str:
+    return "with-counts" if "count" in needed else "by"
 
 
 def _require_trained(
@@ -258,11 +281,11 @@ def _image_format(
     return ImageFormat(resized, *known, only_gray=channels == 1, allow_outside=options.allow_outside)
 
 
-def _counts(path: Path, roles: Roles, problems: Problems) -> dict[str, int]:
-    table = open_table(path)
+def _counts(path: Path, options: ImportOptions, problems: Problems) -> dict[str, int]:
+    table, roles = open_table(path), options.roles
     for name in (roles.tuple_column, roles.count_column):
         require_column(table, name, "which a file of counts has")
-    return read_counts(table, roles.tuple_column, roles.count_column, problems)
+    return read_counts(table, roles, options.counts, problems)
 
 
 def _blocks(counts_file: Path | None, roles: Roles, main: RowSource) -> dict[str, str | None] | None:

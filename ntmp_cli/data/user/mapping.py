@@ -85,6 +85,7 @@ class Roles(_Stored):
     id_column: str = "id"
     image_column: str = "image"
     block_column: str | None = None
+    law_column: str = "count_law"
 
 
 class TableFeatures(_Stored):

@@ -14,12 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ntmp_cli.data.user.grouping import NONE, Grouped, blocks_of_tuples, counts_of_tuples
+from ntmp_cli.data.user.count_cells import NONE, CountColumn
+from ntmp_cli.data.user.grouping import (
+    Grouped,
+    Labelled,
+    RowCounts,
+    blocks_of_tuples,
+    counts_of_tuples,
+    with_labelled_rows,
+)
+from ntmp_cli.data.user.mapping import Roles
 from ntmp_cli.data.user.positives import known_positives
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes, whole_numbers
+from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
-from ntmp_cli.errors import DataError, UsageError, did_you_mean
+from ntmp_cli.errors import ONE_COUNT, DataError, UsageError, did_you_mean
 
 # Takes the raw cells of a block of rows.
 CellSink = Callable[[NDArray[Any]], None]
@@ -56,6 +65,8 @@ class ImportedRows:
     test: NDArray[np.int64]
     labels: NDArray[np.bool_] | None
     survey: Survey
+    labelled: int = 0
+    """Rows of the main file whose label is known."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ class ImportSources:
     test: RowSource | None
     counts: dict[str, int] | None
     blocks: dict[str, str | None] | None = None
+    column: CountColumn = field(default_factory=CountColumn)
+    """What the cells of the column of counts mean."""
 
 
 @dataclass
@@ -77,6 +90,8 @@ class _FileColumns:
     first: int
     rows: int = 0
     columns: dict[Role, list[Any]] = field(default_factory=dict)
+    has_fractions: bool = False
+    """Whether counts are floating-point numbers, which do not say how many decimals they were given with."""
 
     def keep(self, rows: Rows) -> None:
         self.rows += len(rows.cells)
@@ -84,6 +99,9 @@ class _FileColumns:
             kept = column
             if role in ("tuple", "label", "block"):
                 kept = as_text(column).dictionary_encode()
+            elif role in ("count", "law"):
+                self.has_fractions = self.has_fractions or (role == "count" and pa.types.is_floating(column.type))
+                kept = as_text(column)
             elif role == "id":
                 kept = as_text(column)
             self.columns.setdefault(role, []).append(kept)
@@ -109,35 +127,39 @@ def read_rows(
         if file.rows == 0 and not problems.total:
             raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
     _refuse_repeated_ids(list(files.values()), problems)
-    tuples, unlabeled = _tuples(files["main"], sources.counts, problems)
+    tuples, unlabeled = _tuples(files["main"], sources, problems)
     if len(tuples):
         tuples = replace(tuples, blocks=_blocks(files["main"], tuples, sources.blocks, problems))
+    labelled = _labelled(files["main"], positive, problems)
+    if labelled is not None and not problems.total:
+        tuples = with_labelled_rows(tuples, labelled, problems, sources.main.place)
+        unlabeled = unlabeled[~np.isin(unlabeled, labelled.rows)]
     if extra := files.get("unlabeled"):
         unlabeled = np.concatenate([unlabeled, np.arange(extra.first, extra.first + extra.rows)])
     test = np.arange(files["test"].first, total) if "test" in files else np.empty(0, np.int64)
     labels = _labels(files["test"], positive, problems) if "test" in files else None
     problems.raise_if_any()
     if len(tuples) == 0:
-        raise DataError(f"{sources.main.where}: no row has a tuple id", hint="Rows without a tuple id are unlabeled.")
-    return ImportedRows(tuples, unlabeled, test, labels, survey)
+        what = "no tuple has a count" if len(tuples.uncounted) else "no row has a tuple id"
+        raise DataError(f"{sources.main.where}: {what}", hint="Rows without a tuple id or a count are unlabeled.")
+    return ImportedRows(tuples, unlabeled, test, labels, survey, 0 if labelled is None else len(labelled.rows))
 
 
-def _tuples(
-    file: _FileColumns, counts: Mapping[str, int] | None, problems: Problems
-) -> tuple[Grouped, NDArray[np.int64]]:
+def _tuples(file: _FileColumns, sources: ImportSources, problems: Problems) -> tuple[Grouped, NDArray[np.int64]]:
     """The tuples of the main file, and its rows that belong to none."""
     codes, names = tuple_codes(file.columns.get("tuple", []))
-    row_counts = np.full(len(codes), NONE, np.int32)
-    reported: set[int] = set()
+    row_counts, counts = np.full(len(codes), NONE, np.int32), sources.counts
     if "count" in file.columns:
         start = 0
-        for column in file.columns["count"]:
-            values, wrong = whole_numbers(column)
+        laws = file.columns.get("law") or [None] * len(file.columns["count"])
+        for column, law in zip(file.columns["count"], laws, strict=True):
+            values, wrong = sources.column.codes(column, law)
             row_counts[start : start + len(values)] = values
-            for at in wrong.tolist():
-                problems.add(file.source.place(start + at), f"the count {column[at].as_py():g} is not 0, 1, 2 …")
-                reported.add(int(codes[start + at]))
+            for at, what in wrong.items():
+                problems.add(file.source.place(start + at), what)
             start += len(values)
+        if file.has_fractions:
+            sources.column.read_as_fractions()
         for row in np.flatnonzero((codes == NONE) & (row_counts != NONE)).tolist():
             problems.add(file.source.place(row), "has a count but no tuple id")
     if counts is not None:
@@ -149,8 +171,8 @@ def _tuples(
         row_counts = by_code[codes]
     if problems.rows_lost:
         return Grouped(*(np.empty(0, np.int64),) * 3), np.empty(0, np.int64)
-    tuples = counts_of_tuples(codes, row_counts, names, file.source.place, problems, reported)
-    return tuples, np.flatnonzero(codes == NONE)
+    tuples = counts_of_tuples(codes, RowCounts(row_counts, sources.column), names, file.source.place, problems)
+    return tuples, np.sort(np.concatenate([np.flatnonzero(codes == NONE), tuples.uncounted]))
 
 
 def _blocks(
@@ -191,13 +213,28 @@ def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> N
             first[text] = place
 
 
+def _labelled(file: _FileColumns, positive: Sequence[str], problems: Problems) -> Labelled | None:
+    """The rows of the main file whose label is known; None if there are none."""
+    if "label" not in file.columns or problems.rows_lost:
+        return None
+    codes, _ = tuple_codes(file.columns["label"])
+    rows = np.flatnonzero(codes != NONE)
+    return Labelled(rows, _is_positive(file, positive)[rows]) if len(rows) else None
+
+
 def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> NDArray[np.bool_] | None:
     """Test labels as booleans; None if the file has none."""
     if "label" not in file.columns:
         return None
-    codes, names = tuple_codes(file.columns["label"])
+    codes, _ = tuple_codes(file.columns["label"])
     for row in np.flatnonzero(codes == NONE).tolist():
         problems.add(file.source.place(row), "has no label")
+    return _is_positive(file, positive)
+
+
+def _is_positive(file: _FileColumns, positive: Sequence[str]) -> NDArray[np.bool_]:
+    """Which rows have a positive label."""
+    codes, names = tuple_codes(file.columns["label"])
     if positive:
         for name in positive:
             if name not in names:
@@ -210,32 +247,39 @@ def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> 
         if known is None:
             raise UsageError(
                 f"{file.source.where}: which labels are positive? There are {', '.join(names[:20])}",
-                hint="Name them with --positive LABEL, once per label.",
+                hint="Name them with --positive LABEL, once per label." + (f" {ONE_COUNT}" if len(names) > 2 else ""),
             )
         chosen = known
     is_positive = np.array([*(name in chosen for name in names), False])
     return is_positive[codes]
 
 
-def read_counts(table: TableFile, tuple_column: str, count_column: str, problems: Problems) -> dict[str, int]:
-    """Counts by tuple id, from a separate file; an id that occurs twice is a problem."""
-    wanted: dict[str, Kind] = {tuple_column: "text", count_column: "number"}
+def read_counts(table: TableFile, roles: Roles, column: CountColumn, problems: Problems) -> dict[str, int]:
+    """Numbers of cells of `column` by tuple id, from a separate file; an id that occurs twice is a problem."""
+    wanted: dict[str, Kind] = {roles.tuple_column: "text", roles.count_column: "as is"}
+    if roles.law_column in table.types:
+        wanted[roles.law_column] = "text"
     counts: dict[str, int] = {}
-    row = 0
+    row, has_fractions = 0, False
     for batch in table.batches(wanted, problems):
-        values, wrong = whole_numbers(batch.column(count_column))
-        bad = set(wrong.tolist())
-        for at, (name, count) in enumerate(zip(batch.column(tuple_column).to_pylist(), values.tolist(), strict=True)):
+        cells = batch.column(roles.count_column)
+        has_fractions = has_fractions or pa.types.is_floating(cells.type)
+        law = batch.column(roles.law_column) if roles.law_column in wanted else None
+        values, wrong = column.codes(as_text(cells), law)
+        names = batch.column(roles.tuple_column).to_pylist()
+        for at, (name, count) in enumerate(zip(names, values.tolist(), strict=True)):
             row += 1
             place = f"{table.where} row {row}"
             if name is None:
                 problems.add(place, "has no tuple id")
             elif name in counts:
                 problems.add(place, f"tuple '{name}' is there already")
-            elif at in bad or count == NONE:
-                problems.add(place, f"tuple '{name}' has no count, or one that is not 0, 1, 2 …")
+            elif at in wrong:
+                problems.add(place, f"tuple '{name}': {wrong[at]}")
             else:
                 counts[name] = count
+    if has_fractions:
+        column.read_as_fractions()
     return counts
 
 

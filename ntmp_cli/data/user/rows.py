@@ -15,7 +15,7 @@ from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
 from ntmp_cli.errors import DataError, did_you_mean
 
-Role = Literal["tuple", "count", "label", "id", "block"]
+Role = Literal["tuple", "count", "law", "label", "id", "block"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FeatureColumns:
     names: Sequence[str] | None = None
     most_categories: int = 50
     """A column of text with more values, most of them numbers, is one of numbers with mistakes."""
-    reserved: Collection[str] = ("tuple", "count", "label", "id", "image", "block")
+    reserved: Collection[str] = ("tuple", "count", "law", "label", "id", "image", "block")
     """Roles whose columns are no features."""
 
 
@@ -154,7 +154,7 @@ class TableRows:
     def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
         """How to read every column; None if a column cannot be a feature."""
         # Roles come first, as in the preview.
-        wanted: dict[str, Kind] = {name: "number" if role == "count" else "as is" for role, name in self._roles.items()}
+        wanted: dict[str, Kind] = dict.fromkeys(self._roles.values(), "as is")
         before = problems.total
         for name in self._columns:
             kind = self._table.kind_of(name)
@@ -218,7 +218,8 @@ def open_table_rows(
     optional: Sequence[Role] = (),
 ) -> TableRows:
     """The rows of a table. The columns of `required` roles must exist, those of `optional` ones are read if they do."""
-    names = {role: getattr(roles, f"{role}_column") for role in ("tuple", "count", "label", "id", "image", "block")}
+    every = ("tuple", "count", "law", "label", "id", "image", "block")
+    names = {role: getattr(roles, f"{role}_column") for role in every}
     present = table.types
     for role in required:
         option = f" (--{role}-column)" if features.names is None else ""
@@ -256,15 +257,6 @@ def require_column(table: TableFile, name: str, what: str) -> None:
 
 
 MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label": "label", "id": "id of every row"}
-
-
-def whole_numbers(column: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Counts as integers, −1 where missing; and the positions of those that are no count at all."""
-    values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-    missing = np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        wrong = ~missing & ((values < 0) | (values != np.round(values)) | (values >= 2**31))
-    return np.where(missing | wrong, -1, values).astype(np.int32), np.flatnonzero(wrong)
 
 
 def tuple_codes(chunks: Sequence[Any]) -> tuple[NDArray[np.int32], list[str]]:

@@ -16,7 +16,7 @@ from ntmp_cli.learning.caching import cached_by_composition
 from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.learning.methods.ure import RISK_TERMS, CountNoiseSettings, MarginSettings, counts_behind
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import Counts, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,6 +94,7 @@ class CountPlain(GradientMethod):
 
     settings = CountNoiseSettings
     batch = 256
+    counts_needed = "any"
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         from ntmp_cli.counting.laws import count_noise
@@ -157,10 +158,10 @@ class Count(CountPlain):
         assert isinstance(config.settings, CountSettings)
         self.options = config.settings
         require_side(self.options, task, self.prior)
-        expected = counts_behind(task, self.options.count_noise)
+        expected, strata = counts_behind(task, self.options.count_noise), task.rated_strata
         self._coefficients = cached_coefficients(self.prior, expected=expected)
-        counts = {(n, m): m for n, m, _ in task.strata} if expected is None else expected.by_stratum
-        sizes, rates = [n * k for n, _, k in task.strata], [counts[n, m] / n for n, m, _ in task.strata]
+        sizes = [n * k for n, _, k in strata]
+        rates = [(m if expected is None else expected.of_stratum(n, m)) / n for n, m, _ in strata]
         groups = [*sizes, task.unlabeled], [*rates, self.prior]
         # A prior that is not trusted orients nothing.
         by_risk = self.options.warmup == "risk" and self.options.trust != "counts"
@@ -206,9 +207,17 @@ class Count(CountPlain):
         if self.options.warmup == "discriminant" and weight > 0:
             return replace(plain, warmup_weight=weight, closed_form=batch.targets)
         if self._risk_warmup and weight > 0:
-            coefficients = self._coefficients(batch.sizes, batch.counts, batch.unlabeled)
+            coefficients = self._coefficients(batch.sizes, self._rated(batch), batch.unlabeled)
             return replace(plain, warmup_weight=weight * self._risk_weight, risk=coefficients and coefficients[:2])
         return plain
+
+    def _rated(self, batch: Batch) -> Counts:
+        """Counts as the risk takes them: NaN where a tuple's rate is not known."""
+        if self.task.knowledge is None:
+            return batch.counts
+        from ntmp_cli.counting.strata import stratum_counts
+
+        return stratum_counts(batch.sizes, batch.counts, self.task.rated_counts)
 
     def loss(self, scores: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
         import torch

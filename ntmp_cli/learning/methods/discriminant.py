@@ -24,6 +24,7 @@ class ClosedForm(FittedMethod):
     """Linear discriminant in closed form from the moments of tuples and U: in seconds."""
 
     settings = CountNoiseSettings
+    counts_needed = "exact"
 
     def fit(self, data: FitData) -> LinearFit:
         classifier = self.discriminant(data)

@@ -27,6 +27,7 @@ class Supervised(CountPlain):
     """
 
     is_oracle = True
+    counts_needed = "any"
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)

@@ -129,7 +129,7 @@ class Ure(GradientMethod):
         self._expected = counts_behind(task, self.risk.count_noise)
         self._rates = [m / n for n, m, _ in task.strata]
         if self._expected is not None:
-            self._rates = [self._expected.by_stratum[n, m] / n for n, m, _ in task.strata]
+            self._rates = [self._expected.of_stratum(n, m) / n for n, m, _ in task.strata]
         # Pooled, and ᾱ inside the margin: batches from one side of π each, which `resample` makes.
         self._below = self._share_below()
         if self._below is None:

@@ -50,16 +50,12 @@ class TableData:
 
     @property
     def rate(self) -> float:
-        return usable_rate(float(self.observed.counts.sum() / self.observed.sizes.sum()), self.observed.instances)
+        return usable_rate(self.observed.rate, self.observed.instances)
 
     @cached_property
     def one_rate(self) -> bool:
-        """All tuples may have one rate: then the gradient at a constant is zero, and soft labels say nothing.
-
-        Of counts that may be wrong, the true ones may agree where the recorded ones do not.
-        """
-        low, high = self.observed.support()
-        return bool((low / self.observed.sizes).max() <= (high / self.observed.sizes).min() + 1e-12)
+        """All tuples may have one rate: then the gradient at a constant is zero, and soft labels say nothing."""
+        return self.observed.one_rate
 
     @cached_property
     def standardisation(self) -> Standardisation:
@@ -71,7 +67,7 @@ class TableData:
 
     def subset(self, which: Ints) -> TableData:
         """These tuples, given in ascending order, with the whole pool."""
-        observed = CountObservations(self.observed.sizes[which], self.observed.counts[which], self.observed.law)
+        observed = self.observed.subset(which)
         weights = None if self.weights is None else self.weights[which]
         x = self.x[self.rows(which)]
         return TableData(x, observed, self.unlabeled, self.prior, weights=weights, trusts_prior=self.trusts_prior)

@@ -69,7 +69,7 @@ def count_path(
 def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> LinearModel:
     """Logistic regression with m/n as every member's label (Eq. 45): blurred, but convex, and oriented by the rates."""
     observed, weights = objective.observed, objective.weights
-    targets = np.repeat(observed.counts / observed.sizes, observed.sizes)
+    targets = np.repeat(observed.likely / observed.sizes, observed.sizes)
     return logistic_fit(x, targets, penalty, None if weights is None else weights[observed.owner])
 
 

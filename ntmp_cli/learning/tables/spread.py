@@ -58,7 +58,7 @@ def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
     predicted = observed.sum_by_tuple(expit(line.scores(scores[:, None]))) / n
     weights = n if judging.weights is None else n * judging.weights
     away = predicted - np.average(predicted, weights=weights)
-    residual = observed.counts / n - predicted
+    residual = observed.likely / n - predicted
     residual = residual - np.average(residual, weights=weights)
     total = float(weights @ away**2)
     if total == 0:

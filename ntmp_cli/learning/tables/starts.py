@@ -103,7 +103,7 @@ def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:
 
     Where neither the counts nor a prior tell the side, that of a pool above the rate is taken, by all folds alike.
     """
-    half = bool((data.observed.sizes == 2 * data.observed.counts).all())
+    half = data.observed.symmetric
     if (data.prior is None and not half) or len(pool_scores) < 2:
         return 0.0
     side = 1.0 if data.prior is None else float(np.sign(data.prior - data.rate))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recorded import join
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rate
 from ntmp_cli.learning.method import HeldoutScores, methods
@@ -165,7 +166,8 @@ def _table_data(
     if heldout is not None:
         blocks.append((heldout.tuples, heldout.sizes, heldout.counts))
         pool.append(heldout.unlabeled)
-    x, sizes, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    columns = list(zip(*blocks, strict=True))
+    x, sizes, counts = np.concatenate(columns[0]), np.concatenate(columns[1]), join(columns[2])
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
     options, prior = _options(config), config.prior_or_none

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntmp_cli.data.user.grouping import counts_of_tuples, group_rows, hold_out, hold_out_blocks
+from ntmp_cli.data.user.count_cells import CountColumn
+from ntmp_cli.data.user.grouping import RowCounts, counts_of_tuples, group_rows, hold_out, hold_out_blocks
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import DataError
 
@@ -41,7 +42,10 @@ def test_tuples_and_counts_do_not_depend_on_the_order_of_rows(labels, random, da
         rows = np.flatnonzero(codes == code)
         counts[rows[: random.randrange(len(rows))]] = -1
     problems = Problems()
-    grouped = counts_of_tuples(codes, counts, [str(t) for t in range(int(codes.max()) + 1)], str, problems)
+    column = CountColumn()
+    cells = np.array([-1 if count < 0 else column.code(str(count)) for count in counts.tolist()], np.int32)
+    names = [str(t) for t in range(int(codes.max()) + 1)]
+    grouped = counts_of_tuples(codes, RowCounts(cells, column), names, str, problems)
     assert problems.total == 0
     for t in range(len(grouped)):
         members = grouped.rows[grouped.offsets[t] : grouped.offsets[t + 1]]

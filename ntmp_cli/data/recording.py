@@ -1,0 +1,51 @@
+"""How a simulation records the true counts of its tuples: as they are, as a range, or with noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntmp_cli.counting.laws import Exact, NoiseLaw, law_text, parse_law
+from ntmp_cli.counting.percentages import percent_range
+from ntmp_cli.counting.recorded import Counts, records
+from ntmp_cli.errors import UsageError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is written down of a count: `exact`, `at-least-one`, `range:W` or `percent`; or a law of noise."""
+
+    kind: str = "exact"
+    law: NoiseLaw = field(default_factory=Exact)
+
+    @classmethod
+    def of(cls, kind: str, law: str) -> Recording:
+        noise = parse_law(law)
+        if kind != "exact" and not isinstance(noise, Exact):
+            raise UsageError(f"--record {kind} and --count-law {law} are two ways to record a count", hint="Give one.")
+        return cls(kind, noise)
+
+    @property
+    def plain(self) -> bool:
+        """Whether counts stay as they are."""
+        return self.kind == "exact" and isinstance(self.law, Exact)
+
+    def record(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Counts:
+        """What is known of tuples with these true counts."""
+        if not isinstance(self.law, Exact):
+            recorded = self.law.sample(counts, sizes, rng)
+            return records(recorded, recorded, law_text(self.law))
+        kind, _, width = self.kind.partition(":")
+        if kind == "at-least-one":
+            return records(np.minimum(counts, 1), np.where(counts == 0, 0, sizes))
+        if kind == "percent":
+            return records(*percent_range(np.rint(100 * counts / sizes), sizes, 0))
+        if kind == "range":
+            # The count may lie anywhere in its range: else the ends would tell it.
+            low = counts - rng.integers(0, int(width) + 1, len(counts))
+            return records(np.maximum(low, 0), np.minimum(low + int(width), sizes))
+        return counts

@@ -1,0 +1,86 @@
+"""Counts of positives in new groups: expected ones, quantiles, and an interval by conformal prediction over groups.
+
+A tuple that its scorer was not trained on has the residual r = (m − μ)/s of its count m, with μ = Σσ(z) and s the
+standard deviation of the count by the scores. If a new group is exchangeable with T such tuples, its own residual is
+as likely to be at any place among theirs: between the order statistics ⌊(T+1)δ/2⌋ and ⌈(T+1)(1−δ/2)⌉ it lies with
+probability at least 1 − δ, whatever the scores are worth (Eq. 112: split conformal prediction, both tails apart).
+A tuple of which only a range is known takes its lower end for the lower limit and its upper end for the upper one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+from ntmp_cli.counting.large import LARGE
+from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.poisson_binomial import count_law
+from ntmp_cli.counting.recorded import EXACT, Counts, are_records
+
+# Nodes of the normal law of groups' intercepts.
+_AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
+_WEIGHTS = _RAW / _RAW.sum()
+# Added to the variance of a count: a residual of members that are all certain stays finite.
+LEAST_VARIANCE = 0.25
+ROUNDING = 1e-9
+
+
+class ResidualLimits(NamedTuple):
+    """Between which standardised residuals a new group's lies; infinite where tuples are too few."""
+
+    low: float
+    high: float
+    tuples: int
+
+
+def count_moments(z: Floats, sizes: Ints, spread: float = 0.0) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of every group's count: members' log-odds in a row, a common intercept if any."""
+    starts = np.cumsum(sizes) - sizes
+    p = expit(z + spread * _AT[:, None]) if spread else expit(z)[None]
+    weights = _WEIGHTS if spread else np.ones(1)
+    means = np.add.reduceat(p, starts, axis=1)
+    mean = weights @ means
+    variance = weights @ (np.add.reduceat(p * (1 - p), starts, axis=1) + (means - mean) ** 2)
+    return mean, np.sqrt(variance + LEAST_VARIANCE)
+
+
+def residual_limits(z: Floats, sizes: Ints, counts: Counts, spread: float, confidence: float) -> ResidualLimits:
+    """The limits by tuples that were scored without having been seen; those with noisy counts say nothing."""
+    known = np.ones(len(sizes), dtype=np.bool_)
+    low, high = np.asarray(counts), np.asarray(counts)
+    if are_records(counts):
+        known, low, high = counts["law"] == EXACT, counts["low"], counts["high"]
+    mean, sd = count_moments(z, sizes, spread)
+    below, above = (np.sort(((end - mean) / sd)[known]) for end in (low, high))
+    tuples, tail = len(below), (1 - confidence) / 2
+    first, last = int(np.floor(tail * (tuples + 1))), int(np.ceil((1 - tail) * (tuples + 1)))
+    if first < 1 or last > tuples:
+        return ResidualLimits(-np.inf, np.inf, tuples)
+    return ResidualLimits(float(below[first - 1]), float(above[last - 1]), tuples)
+
+
+def count_interval(z: Floats, sizes: Ints, spread: float, limits: ResidualLimits) -> tuple[Ints, Ints]:
+    """The smallest and the largest count of every group whose residual is within the limits."""
+    mean, sd = count_moments(z, sizes, spread)
+    low = np.clip(np.ceil(mean + limits.low * sd - ROUNDING), 0, sizes)
+    high = np.clip(np.floor(mean + limits.high * sd + ROUNDING), 0, sizes)
+    # Between two counts there may be none: then the nearest one is the answer.
+    nearest = np.clip(np.rint(mean), 0, sizes)
+    empty = low > high
+    return np.where(empty, nearest, low).astype(np.int64), np.where(empty, nearest, high).astype(np.int64)
+
+
+def count_quantiles(z: Floats, sizes: Ints, spread: float, levels: Floats) -> Ints:
+    """(G, Q) smallest counts that a group's count is at most with these probabilities."""
+    starts, found = np.cumsum(sizes) - sizes, np.empty((len(sizes), len(levels)), dtype=np.int64)
+    mean, sd = count_moments(z, sizes, spread)
+    for group, (start, n) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        if n > LARGE:
+            found[group] = np.clip(np.rint(mean[group] + sd[group] * ndtri(levels)), 0, n)
+            continue
+        moved = z[start : start + n] + (spread * _AT[:, None] if spread else np.zeros((1, 1)))
+        law = (_WEIGHTS if spread else np.ones(1)) @ count_law(moved)
+        found[group] = np.minimum(np.searchsorted(np.cumsum(law), levels - ROUNDING), n)
+    return found

@@ -1,0 +1,153 @@
+"""Parameters of a law of noise that are not known (`gaussian:auto`), by the likelihood that also fits the classifier.
+
+Scores of a linear model are cross-fitted under a first guess of the law; then the parameters and the line a·z + b are
+those of greatest likelihood together (Eq. 111). With the law found, scores are cross-fitted once more. Intervals are
+where the profile of the likelihood is within 1.92 nats of its maximum (95 %). A parameter whose interval is wide is
+refused: then scores that explain little and noise that hides much cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq, minimize
+from scipy.special import expit, logit
+
+from ntmp_cli.counting.laws import Floats, NoiseLaw, law_text, noise_laws, parse_law
+from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recalibration import recalibrate
+from ntmp_cli.counting.recorded import with_law
+from ntmp_cli.errors import DataError, NotIdentifiableError, UsageError
+from ntmp_cli.prior.estimator import ScoredTuples
+
+AUTO = "auto"
+IMPOSSIBLE = 1e12
+ROUNDS = 2
+# Half of the 95 % quantile of chi-squared with one degree of freedom.
+PROFILE_NATS = 1.92
+# Parameters stay within this distance from 0, on the logarithmic or logistic scale.
+FURTHEST = 9.0
+FIRST_STEP = 0.7
+# A scale must be known to a factor, a probability to a difference.
+WIDEST_FACTOR, WIDEST_SHARE = 10.0, 0.4
+# First guesses of probabilities, by name of the parameter; scales start at 1.
+SHARES = {"rate": 0.1, "sensitivity": 0.9, "specificity": 0.9}
+SCALES = ("sd", "scale", "epsilon")
+
+
+class LawEstimate(NamedTuple):
+    """The law, and (low, high) of every parameter that was estimated."""
+
+    law: NoiseLaw
+    intervals: dict[str, tuple[float, float]]
+
+
+def is_auto(text: str | None) -> bool:
+    """Whether a law has a parameter that is to be estimated."""
+    return text is not None and AUTO in text.partition(":")[2].split(",")
+
+
+def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) -> LawEstimate:
+    """The law of a text with `auto` in it; `scored_under` cross-fits scores under a law."""
+    name, _, given = text.partition(":")
+    names = [field.name for field in fields(noise_laws.get(name))]  # type: ignore[arg-type]
+    values = given.split(",")
+    free = [names[at] for at, value in enumerate(values) if value == AUTO and at < len(names)]
+    if unknown := [one for one in free if one not in (*SHARES, *SCALES)]:
+        raise UsageError(f"count law '{text}': {unknown[0]} is not estimated", hint="Give it as a number.")
+
+    def law_at(at: Floats) -> NoiseLaw:
+        found = iter([_value(one, x) for one, x in zip(free, at.tolist(), strict=True)])
+        return parse_law(f"{name}:{','.join(f'{next(found):.12g}' if v == AUTO else v for v in values)}")
+
+    at = np.array([_start(one) for one in free])
+    for _ in range(ROUNDS):
+        scored = scored_under(law_at(at))
+        loss = _Loss(scored, law_at)
+        at = np.clip(_least(loss, at), -FURTHEST, FURTHEST)
+    intervals = {one: _interval(loss, at, which, one) for which, one in enumerate(free)}
+    for one, (low, high) in intervals.items():
+        wide = high - low > WIDEST_SHARE if one in SHARES else high > WIDEST_FACTOR * low
+        if wide:
+            raise NotIdentifiableError(
+                f"count law '{text}': these tuples do not tell its {one}, which may be {low:.3g} to {high:.3g}",
+                hint="Give it as a number, or use more tuples; poor scores and much noise look alike.",
+            )
+    return LawEstimate(parse_law(law_text(law_at(at))), intervals)
+
+
+class _Loss:
+    """−log-likelihood of the recorded counts under the likeliest line through given scores."""
+
+    def __init__(self, scored: ScoredTuples, law_at: Callable[[Floats], NoiseLaw]) -> None:
+        self.scored, self.law_at = scored, law_at
+        self._start, self._least = (0.0, 0.0), np.inf
+
+    def __call__(self, at: Floats) -> float:
+        scored = self.scored
+        try:
+            observed = CountObservations(
+                scored.sizes, with_law(scored.counts, self.law_at(np.clip(at, -FURTHEST, FURTHEST)))
+            )
+        except DataError:  # what was recorded cannot be under so little noise
+            return IMPOSSIBLE
+        line = recalibrate(scored.scores, observed, start=self._start)
+        if not np.isfinite(line.nll):
+            return IMPOSSIBLE
+        value = line.nll * len(scored.sizes)
+        if value < self._least:
+            # From the best line so far: one that was found far away may be on a plateau.
+            self._least, self._start = value, (float(np.clip(np.log(line.slope), -7, 3)), line.intercept)
+        return value
+
+
+def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, float]:
+    """Where the profile of one parameter is within `PROFILE_NATS`; others are fitted again."""
+    least = loss(at)
+
+    def excess(step: float) -> float:
+        moved = at.copy()
+        moved[which] += step
+        others = [other for other in range(len(at)) if other != which]
+        if not others:
+            return loss(moved) - least - PROFILE_NATS
+
+        def rest(values: Floats) -> float:
+            moved[others] = values
+            return loss(moved)
+
+        return rest(_least(rest, at[others])) - least - PROFILE_NATS
+
+    ends = []
+    for sign in (-1.0, 1.0):
+        far = sign * FURTHEST - at[which]
+        inside = abs(far) < 1e-6 or excess(far) < 0
+        ends.append(far if inside else float(brentq(excess, 0.0, far, xtol=0.02)))
+    return _value(name, at[which] + ends[0]), _value(name, at[which] + ends[1])
+
+
+def _least(loss: Callable[[Floats], float], start: Floats) -> Floats:
+    """Where a loss is least, by Nelder and Mead from steps that are not tiny."""
+    simplex = np.vstack([start, start + FIRST_STEP * np.eye(len(start))])
+    options = {"initial_simplex": simplex, "xatol": 0.01, "fatol": 0.01}
+    found: Floats = minimize(loss, start, method="Nelder-Mead", options=options).x
+    return found
+
+
+def _start(name: str) -> float:
+    return float(logit(_inner(name, SHARES[name]))) if name in SHARES else 0.0
+
+
+def _value(name: str, at: float) -> float:
+    """From the scale of the search to a parameter: scales are positive, sensitivity and specificity above one half."""
+    if name in SCALES:
+        return float(np.exp(at))
+    share = float(expit(at))
+    return share if name == "rate" else 0.5 + share / 2
+
+
+def _inner(name: str, value: float) -> float:
+    return value if name == "rate" else 2 * value - 1

@@ -1,0 +1,173 @@
+"""predict --by: how many positives every group of new rows has, with an interval by conformal prediction."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ntmp_cli.artifacts import RunArtifact, refuse_overlap
+from ntmp_cli.artifacts.runs import open_run
+from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts.stored_scorer import read_mapping
+from ntmp_cli.artifacts.table_writer import require_writable, writing_table
+from ntmp_cli.config import PredictConfig
+from ntmp_cli.counting.recalibration import Recalibration, recalibrate
+from ntmp_cli.data.user.count_cells import NONE
+from ntmp_cli.data.user.grouping import group_rows
+from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.rows import RowSource, tuple_codes
+from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.evaluation.expected_of_run import scored_counts
+from ntmp_cli.evaluation.group_counts import (
+    ResidualLimits,
+    count_interval,
+    count_moments,
+    count_quantiles,
+    residual_limits,
+)
+from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
+from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas
+
+log = logging.getLogger(__name__)
+
+QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
+CROSS = (
+    "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
+    "about this share of groups like the tuples is inside, without a guarantee for small samples"
+)
+
+
+class _Groups(NamedTuple):
+    """New rows by group: names, sizes, and scores group by group, at the rate of the tuples."""
+
+    names: list[str]
+    sizes: NDArray[np.int64]
+    z: NDArray[np.float64]
+
+
+def predict_groups(
+    config: PredictConfig, run_path: Path, source: Path, out: Path, options: PredictOptions = DEFAULT_OPTIONS
+) -> dict[str, Any]:
+    """Write one row per group of `source` to `out`, or to the options' stream."""
+    if config.prior is not None or config.with_counts:
+        given = "--prior" if config.prior is not None else "--with-counts"
+        raise UsageError(
+            f"{given} and --by: counts are predicted for groups like those that the run was trained on",
+            hint="Leave one of them out.",
+        )
+    run = open_run(run_path)
+    if options.stream is None:
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
+        require_writable(out, options.if_exists)
+    groups = _read(config, run, source, options)
+    spread = run.summary.spread or 0.0
+    limits, line, seen = _learned(run, config.confidence, spread)
+    calibrated = line.slope * groups.z + line.intercept
+    expected, _ = count_moments(calibrated, groups.sizes, spread)
+    quantiles = count_quantiles(calibrated, groups.sizes, spread, QUANTILES)
+    low, high = count_interval(groups.z, groups.sizes, spread, limits)
+    columns = {
+        str(config.by): pa.array(groups.names, pa.string()),
+        "rows": pa.array(groups.sizes),
+        "expected": pa.array(expected),
+        **{f"q{round(100 * level):02d}": pa.array(quantiles[:, at]) for at, level in enumerate(QUANTILES)},
+        "low": pa.array(low),
+        "high": pa.array(high),
+    }
+    with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
+        table.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+    warn_of_formulas(table)
+    unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
+    guarantee = SPLIT if run.summary.learner == "network" else CROSS
+    _warn(groups, limits, unlike, seen)
+    return {
+        "kind": "group-prediction",
+        "out": str(out),
+        "run_sha256": run.sha256,
+        "groups": len(groups.sizes),
+        "rows": int(groups.sizes.sum()),
+        "expected": float(expected.sum()),
+        "confidence": config.confidence,
+        "calibration_tuples": limits.tuples,
+        "guarantee": guarantee if np.isfinite(limits.low) else None,
+        "groups_of_unseen_sizes": unlike,
+        "seen_sizes": list(seen),
+    }
+
+
+def _learned(
+    run: RunArtifact, confidence: float, spread: float
+) -> tuple[ResidualLimits, Recalibration, tuple[int, int]]:
+    """What tuples tell that the run scored without having seen them: limits, calibration, smallest and largest size."""
+    scores = read_scores(run)
+    scored = scored_counts(run.summary, scores)
+    if scored is None:
+        return ResidualLimits(-np.inf, np.inf, 0), Recalibration(1.0, 0.0, 0.0), (1, 2**62)
+    sizes = scored.observed.sizes
+    limits = residual_limits(scored.z, sizes, scores["heldout_counts"], spread, confidence)
+    few = len(sizes) < FEWEST_TUPLES
+    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0)
+    return limits, line, (int(sizes.min()), int(sizes.max()))
+
+
+def _warn(groups: _Groups, limits: ResidualLimits, unlike: int, seen: tuple[int, int]) -> None:
+    if not np.isfinite(limits.low):
+        log.warning(
+            "%d tuples with a known count or range were set aside: too few for an interval, which is all counts",
+            limits.tuples,
+        )
+    if unlike:
+        log.warning(
+            "%d of %d groups have sizes that no tuple had (%d to %d): for them the interval promises nothing",
+            *(unlike, len(groups.sizes), *seen),
+        )
+
+
+def _read(config: PredictConfig, run: RunArtifact, source: Path, options: PredictOptions) -> _Groups:
+    assert config.by is not None, "the command asks for groups"
+    mapping = read_mapping(run)
+    if mapping is None:
+        raise UsageError(
+            f"{run.path}: --by names a column, and this run was not trained on rows of a table or on imported images",
+            hint="Score the rows with `ntmp predict`, and add up their probabilities.",
+        )
+    rows = open_new_rows(
+        source,
+        mapping.model_copy(update={"roles": mapping.roles.model_copy(update={"tuple_column": config.by})}),
+        run.summary.instance.as_format(),
+        NewRowOptions(run.summary.instance.resize, ("tuple",), options.allow_outside, options.block_bytes),
+    )
+    scoring = Scoring(run, mapping, config, options.device)
+    if scoring.withheld is not None:
+        log.warning("expected counts and quantiles are not confirmed: whether they hold %s", scoring.withheld)
+    codes, names, scores = _scored(rows, scoring)
+    order, offsets = group_rows(codes, len(names))
+    if alone := int((codes == NONE).sum()):
+        log.warning("%s: %d rows have no %s, and are in no group", rows.where, alone, config.by)
+    if not len(order):
+        raise DataError(f"{rows.where}: no row has a {config.by}", hint="--by names the column of groups.")
+    z = (scores - tuple_shift(run.summary))[order]
+    return _Groups(names, np.diff(offsets), z)
+
+
+def _scored(rows: RowSource, scoring: Scoring) -> tuple[NDArray[np.int32], list[str], NDArray[np.float64]]:
+    """The group and the score of every row."""
+    problems, ids, scores = Problems(), [], []
+    for block in rows.rows(problems):
+        if problems.total:
+            continue
+        ids.append(as_text(block.roles["tuple"]).dictionary_encode())
+        scores.append(scoring.scores(block))
+    problems.raise_if_any()
+    if not scores:
+        raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
+    codes, names = tuple_codes(ids)
+    return codes, names, np.concatenate(scores)

@@ -1,0 +1,78 @@
+"""Counts of new groups: moments and quantiles against the law of the count, intervals by the coverage they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from ntmp_cli.counting.large import LARGE
+from ntmp_cli.counting.recorded import records
+from ntmp_cli.evaluation.group_counts import (
+    count_interval,
+    count_moments,
+    count_quantiles,
+    residual_limits,
+)
+
+LEVELS = np.array([0.05, 0.5, 0.95])
+
+
+def sampled(rng: np.random.Generator, groups: int, spread: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, sizes from 3 to 50 and true counts; the scores are too steep and off by a constant."""
+    sizes = rng.integers(3, 51, groups)
+    owner = np.repeat(np.arange(groups), sizes)
+    true = rng.normal(-0.5, 1.5, len(owner)) + spread * rng.normal(size=groups)[owner]
+    labels = rng.random(len(owner)) < expit(true)
+    return 1.6 * true + 0.7, sizes, np.bincount(owner, labels).astype(np.int64)
+
+
+def test_moments_are_those_of_the_binomial_and_grow_with_the_intercept() -> None:
+    z, sizes = np.full(30, 0.4), np.array([10, 20])
+    mean, sd = count_moments(z, sizes)
+    p = expit(0.4)
+    assert mean == pytest.approx(sizes * p)
+    assert sd**2 == pytest.approx(sizes * p * (1 - p) + 0.25)
+    assert (count_moments(z, sizes, 0.8)[1] > sd).all()
+
+
+def test_quantiles_are_those_of_the_law() -> None:
+    sizes = np.array([5, 12, LARGE + 400])
+    z = np.full(int(sizes.sum()), -0.3)
+    found = count_quantiles(z, sizes, 0.0, LEVELS)
+    for group, n in enumerate(sizes.tolist()):
+        expected = stats.binom.ppf(LEVELS, n, expit(-0.3))
+        assert found[group] == pytest.approx(expected, abs=0 if n <= LARGE else 1)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.8])
+def test_intervals_cover_what_they_promise_however_poor_the_scores(spread: float) -> None:
+    """Over draws of calibration tuples and new groups; the standard error of the mean coverage is below .005."""
+    rng, inside = np.random.default_rng(3), []
+    for _ in range(60):
+        z, sizes, counts = sampled(rng, 150, spread)
+        new, new_sizes, new_counts = sampled(rng, 100, spread)
+        limits = residual_limits(z, sizes, counts, 0.0, 0.9)
+        low, high = count_interval(new, new_sizes, 0.0, limits)
+        inside.append(((low <= new_counts) & (new_counts <= high)).mean())
+    assert 0.885 < np.mean(inside) < 0.935
+
+
+def test_ranges_widen_and_never_lose_the_promise() -> None:
+    rng = np.random.default_rng(4)
+    z, sizes, counts = sampled(rng, 200)
+    exact = residual_limits(z, sizes, counts, 0.0, 0.9)
+    wide = residual_limits(z, sizes, records(np.maximum(counts - 1, 0), np.minimum(counts + 1, sizes)), 0.0, 0.9)
+    assert wide.low < exact.low < exact.high < wide.high
+    noisy = residual_limits(z, sizes, records(counts, counts, "gaussian:2"), 0.0, 0.9)
+    assert (noisy.low, noisy.high, noisy.tuples) == (-np.inf, np.inf, 0)
+
+
+def test_too_few_tuples_promise_the_whole_range() -> None:
+    z, sizes, counts = sampled(np.random.default_rng(5), 18)
+    limits = residual_limits(z, sizes, counts, 0.0, 0.9)
+    assert (limits.low, limits.high) == (-np.inf, np.inf)
+    low, high = count_interval(z, sizes, 0.0, limits)
+    assert (low == 0).all()
+    assert (high == sizes).all()

@@ -1,0 +1,58 @@
+"""Parameters of laws of noise that are estimated with the classifier: near the truth, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from ntmp_cli.counting.laws import NoiseLaw, parse_law
+from ntmp_cli.counting.recorded import records, with_law
+from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.learning.tables.law_estimate import estimate_law, is_auto
+from ntmp_cli.prior.estimator import ScoredTuples
+
+
+def scored(law: str, informative: float, tuples: int = 250, size: int = 10) -> Callable[[NoiseLaw], ScoredTuples]:
+    """Tuples whose scores are known log-odds, so that only the law is to be found."""
+    rng = np.random.default_rng(5)
+    z = informative * rng.normal(size=tuples * size) - 0.5
+    true = (rng.random(len(z)) < expit(z)).reshape(tuples, size).sum(axis=1)
+    sizes = np.full(tuples, size)
+    recorded = np.asarray(parse_law(law).sample(true, sizes, rng), dtype=np.float64)
+    counts = records(recorded, recorded, law)
+    return lambda other: ScoredTuples(z, sizes, with_law(counts, other), np.empty(0))
+
+
+@pytest.mark.parametrize(
+    ("law", "text", "name", "value"),
+    [
+        ("gaussian:2", "gaussian:auto", "sd", 2.0),
+        ("geometric:0.7", "geometric:auto", "epsilon", 0.7),
+        ("detect:0.8,1", "detect:auto,1", "sensitivity", 0.8),
+    ],
+)
+def test_a_parameter_is_found_with_an_interval(law: str, text: str, name: str, value: float) -> None:
+    found = estimate_law(text, scored(law, 2.5))
+    low, high = found.intervals[name]
+    assert low < value < high
+    assert low < getattr(found.law, name) < high
+    assert type(found.law) is type(parse_law(law))
+    # Half way between the ends, as far as a parabola goes: not where the search began.
+    middle = np.sqrt(low * high) if name != "sensitivity" else (low + high) / 2
+    assert abs(getattr(found.law, name) - middle) < 0.3 * (high - low)
+
+
+def test_a_parameter_that_the_tuples_do_not_tell_is_refused() -> None:
+    with pytest.raises(NotIdentifiableError, match="these tuples do not tell its rate"):
+        estimate_law("off-by-one:auto", scored("off-by-one:0.3", 0.0, tuples=60))
+
+
+def test_what_is_not_continuous_is_not_estimated() -> None:
+    with pytest.raises(UsageError, match="step is not estimated"):
+        estimate_law("round:auto", scored("round:2", 1.0))
+    assert is_auto("detect:auto,0.9")
+    assert not is_auto("gaussian:2")
+    assert not is_auto(None)

@@ -1,0 +1,338 @@
+"""Counts that are ranges, percentages or noisy, from the user's file to a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv as pacsv
+import pytest
+
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.counting.recorded import are_records, as_text
+from ntmp_cli.counting.strata import strata_of
+from ntmp_cli.tuple_source import TupleSource
+
+GAUSSIANS = "gaussians:dim=3,separation=3,size=600,test=100"
+
+
+def rows_of(source: TupleSource) -> tuple[np.ndarray, np.ndarray]:
+    parts = [source.read_tuples(name, 0, rows)[1:] for name, rows in source.tuple_shards()]
+    return np.concatenate([sizes for sizes, _ in parts]), np.concatenate([counts for _, counts in parts])
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def table_of(rng: np.random.Generator, cells: list[str], size: int = 4) -> str:
+    """A table of tuples of one size with these cells, whose feature a tells the class."""
+    lines = ["tuple_id,count,a,b"]
+    for t, cell in enumerate(cells):
+        lines += [f"t{t},{cell},{a:.4f},{b:.4f}" for a, b in rng.normal(size=(size, 2))]
+    return "\n".join(lines) + "\n"
+
+
+def test_one_column_may_hold_every_kind_of_count(ntmp, tmp_path):
+    cells = ["2", "1-3", ">=1", "<=2", "<3", "25%", "", "0"]
+    path = write(tmp_path / "t.csv", table_of(np.random.default_rng(0), cells))
+    ended = ntmp("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out", "--json")
+    assert ended.code == 0, ended.err
+    assert "groups without a count are no tuples: their 4 rows were put into the pool" in ended.err
+    tuples = open_artifact(tmp_path / "out", "tuples")
+    _, counts = rows_of(StoredTuples(tuples))
+    assert [as_text(count) for count in counts] == ["2", "1-3", "1-4", "0-2", "0-2", "1", "0"]
+    assert ended.json["unlabeled"]["train"] == 4
+    # What the manifest says of the strata is what the shards hold.
+    task = StoredTuples(tuples).task
+    assert task.strata == [row[:3] for row in strata_of(*rows_of(StoredTuples(tuples)))]
+    assert task.knowledge is not None
+    assert [m for _, m, _ in task.rated_strata] == [0, 1, 2]
+
+
+def test_bad_cells_of_every_kind_are_listed_with_their_rows(ntmp, tmp_path):
+    cells = {
+        "0.25": "the count 0.25 is not 0, 1, 2 …; are these proportions? then pass --counts-are proportions",
+        '"1,234"': "the count 1,234 has a thousands separator: write 1234",
+        '"0,5"': "the count 0,5 has a decimal comma: write 0.5",
+        "3-1": "the count 3-1 is empty: its first number is larger than its second",
+        "few": "the count few is not 0, 1, 2 …, nor a range such as 1-3, >=1, <6, nor a percentage such as 25%",
+        "37%": "tuple 't5' has 4 rows, and no count of 4 is 37 %",
+        "5-6": "tuple 't6' has count 5-6 but only 4 rows",
+    }
+    lines = ["tuple_id,count,a"]
+    for t, cell in enumerate(cells):
+        lines += [f"t{t},{cell},1", *[f"t{t},,{row}" for row in range(3)]]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ended = ntmp("import-tuples", path, "--out", tmp_path / "out")
+    listed = [f"  {path} row {4 * t + 1}: {what}" for t, what in enumerate(cells.values())]
+    assert (ended.code, ended.err.splitlines()[1:-1]) == (3, listed)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_shares_and_laws_are_named_by_options_and_kept(ntmp_done, tmp_path):
+    rng = np.random.default_rng(1)
+    shares = write(tmp_path / "s.csv", table_of(rng, ["0.25", "0.50", "0", "1.00"]))
+    ntmp_done("import-tuples", shares, "--counts-are", "proportions", "--heldout-share", "0", "--out", tmp_path / "s")
+    _, counts = rows_of(StoredTuples(open_artifact(tmp_path / "s", "tuples")))
+    assert counts.tolist() == [1, 2, 0, 4]
+    noisy = write(tmp_path / "n.csv", table_of(rng, ["-1.5", "2.25", "7", "3"]))
+    law = ("--count-law", "gaussian:2", "--heldout-share", "0")
+    ntmp_done("import-tuples", noisy, *law, "--out", tmp_path / "n")
+    tuples = open_artifact(tmp_path / "n", "tuples")
+    _, counts = rows_of(StoredTuples(tuples))
+    assert [as_text(count) for count in counts] == [f"{c} (gaussian:2)" for c in ("-1.5", "2.25", "7", "3")]
+    (stratum,) = tuples.summary.strata.train
+    assert (stratum.n, stratum.m, stratum.counts, stratum.known) == (4, 10.75 / 4, "gaussian:2", True)
+
+
+def test_tuples_may_differ_in_their_law(ntmp, tmp_path):
+    lines = ["tuple_id,count,count_law,a"]
+    for t, (count, law) in enumerate((("1.5", "gaussian:2"), ("1", ""), ("0", "suppress:2"), ("1", "laplace:1"))):
+        lines += [f"t{t},{count},{law},{row}" for row in range(3)]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ended = ntmp("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out", "--json")
+    assert ended.code == 0, ended.err
+    _, counts = rows_of(StoredTuples(open_artifact(tmp_path / "out", "tuples")))
+    assert [as_text(c) for c in counts] == ["1.5 (gaussian:2)", "1", "0 (suppress:2)", "1 (laplace:1)"]
+    wrong = write(tmp_path / "w.csv", path.read_text().replace("laplace:1", "laplas:1"))
+    ended = ntmp("import-tuples", wrong, "--out", tmp_path / "w")
+    assert ended.code == 3
+    assert f"{wrong} row 10: unknown count-law 'laplas'; did you mean 'laplace'?" in ended.err
+
+
+def test_arrays_may_give_the_ends_of_ranges(ntmp, tmp_path):
+    x = np.random.default_rng(2).normal(size=(9, 2))
+    arrays = {"x": x, "offsets": np.array([0, 3, 5, 9]), "counts_low": np.array([1, 0, 4])}
+    np.savez(tmp_path / "a.npz", **arrays, counts_high=np.array([2, 0, 4]))
+    share = ("--heldout-share", "0")
+    assert ntmp("import-tuples", tmp_path / "a.npz", *share, "--out", tmp_path / "a").code == 0
+    sizes, counts = rows_of(StoredTuples(open_artifact(tmp_path / "a", "tuples")))
+    assert sizes.tolist() == [3, 2, 4]
+    assert [as_text(count) for count in counts] == ["1-2", "0", "4"]
+    np.savez(tmp_path / "b.npz", **arrays, counts_high=np.array([2, 0]))
+    ended = ntmp("import-tuples", tmp_path / "b.npz", *share, "--out", tmp_path / "b")
+    assert (ended.code, "counts_low and counts_high have different lengths" in ended.err) == (3, True)
+
+
+def test_zeros_beside_no_small_counts_are_pointed_out(ntmp, tmp_path):
+    cells = ["0"] * 6 + ["6", "7", "9", "8"]
+    path = write(tmp_path / "t.csv", table_of(np.random.default_rng(3), cells, size=10))
+    ended = ntmp("import-tuples", path, "--out", tmp_path / "out")
+    assert ended.code == 0
+    assert "6 tuples have count 0 and none has 1 to 5" in ended.err
+    assert "--count-law suppress:6" in ended.err
+    quiet = write(tmp_path / "q.csv", path.read_text().replace("t9,8", "t9,1"))
+    assert "suppress" not in ntmp("import-tuples", quiet, "--out", tmp_path / "q").err
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--record", "at-least-one"),
+        ("--record", "range:2"),
+        ("--record", "percent"),
+        ("--count-law", "gaussian:1"),
+        ("--count-law", "detect:0.9,0.95"),
+        ("--count-law", "round:3"),
+        ("--count-law", "suppress:2"),
+        ("--count-law", "pooled-test:0.95,0.95"),
+    ],
+    ids=lambda how: " ".join(how),
+)
+def test_every_way_to_record_counts_is_simulated_trained_and_evaluated(how, ntmp_done, tmp_path):
+    """A learner for tables and a network, each with the likelihood of what was recorded; the classes are 3 apart."""
+    tuples = tmp_path / "tuples"
+    sizes = ("--tuple", "6:~0.4", "--num-tuples", "80", "--prior", "0.5")
+    ntmp_done("make-tuples", "--dataset", GAUSSIANS, *sizes, *how, "--out", tuples)
+    ntmp_done("train", "--tuples", tuples, "--model", "linear", "--epochs", "8", "--out", tmp_path / "run")
+    ended = ntmp_done("evaluate", tmp_path / "run", "--metric", "auroc", "--out", tmp_path / "eval", "--json")
+    assert open_artifact(tmp_path / "run", "run").summary.task.unlabeled > 0
+    rows = pacsv.read_csv(tmp_path / "eval" / "rows.csv").to_pylist()
+    assert ended.json["kind"] == "evaluation"
+    assert [row["value"] > 0.9 for row in rows] == [True]
+
+
+def test_methods_of_rates_use_known_ones_and_refuse_where_there_are_none(ntmp, ntmp_done, tmp_path):
+    sizes = ("--dataset", GAUSSIANS, "--tuple", "6:~0.4", "--num-tuples", "60", "--prior", "0.6")
+    training = ("--epochs", "1", "--model", "linear", "--select", "last")
+    ntmp_done("make-tuples", *sizes, "--record", "at-least-one", "--out", tmp_path / "some")
+    ended = ntmp("train", "--tuples", tmp_path / "some", "--method", "ure", *training, "--out", tmp_path / "a")
+    zeros = open_artifact(tmp_path / "some", "tuples").summary.strata.train[0].tuples
+    assert (ended.code, f"method ure uses the {zeros} of 60 tuples whose rate is known" in ended.err) == (0, True)
+    ntmp_done("make-tuples", *sizes, "--count-law", "round:4", "--out", tmp_path / "none")
+    for method in ("ure", "uu", "llp-js", "kmeans", "attention-mil"):
+        ended = ntmp("train", "--tuples", tmp_path / "none", "--method", method, "--out", tmp_path / "b")
+        assert (ended.code, ended.err.splitlines()[0]) == (
+            4,
+            f"error: method {method} needs tuples whose rate is known, and none of these has one: "
+            "ranges and rounded counts have no rate",
+        )
+    ended = ntmp("train", "--tuples", tmp_path / "none", "--method", "discriminant", "--out", tmp_path / "b")
+    assert (ended.code, "needs tuples whose count is known" in ended.err) == (4, True)
+    assert not (tmp_path / "b").exists()
+
+
+def test_noise_of_mean_zero_leaves_the_rate_of_a_stratum_known(ntmp_done, tmp_path):
+    sizes = ("--dataset", GAUSSIANS, "--tuple", "5:1", "--num-tuples", "60", "--prior", "0.6")
+    ntmp_done("make-tuples", *sizes, "--count-law", "gaussian:1", "--out", tmp_path / "t")
+    training = ("--epochs", "10", "--lr", "0.05", "--model", "linear", "--method", "ure", "--select", "last")
+    ntmp_done("train", "--tuples", tmp_path / "t", *training, "--out", tmp_path / "run")
+    ntmp_done("evaluate", tmp_path / "run", "--metric", "auroc", "--out", tmp_path / "eval")
+    assert pacsv.read_csv(tmp_path / "eval" / "rows.csv")["value"][0].as_py() > 0.9
+
+
+def test_training_may_replace_the_law_that_is_kept(ntmp, ntmp_done, tmp_path):
+    sizes = ("--dataset", GAUSSIANS, "--tuple", "5:~0.4", "--num-tuples", "60", "--prior", "0.5")
+    ntmp_done("make-tuples", *sizes, "--count-law", "geometric:1", "--out", tmp_path / "t")
+    training = ("--tuples", tmp_path / "t", "--epochs", "1", "--model", "linear", "--select", "last")
+    for law, name in ((("--count-law", "gaussian:1.3"), "other"), ((), "kept")):
+        ntmp_done("train", *training, *law, "--out", tmp_path / name)
+    scores = [open_artifact(tmp_path / name, "run") for name in ("other", "kept")]
+    assert [run.summary.task.knowledge.counts[0] for run in scores] == ["gaussian:1.3", "geometric:1"]
+    ended = ntmp("train", *training, "--count-law", "exact", "--out", tmp_path / "e")
+    assert (ended.code, "cannot have 5 members and a count of" in ended.err) == (3, True)
+    ended = ntmp("train", *training, "--count-law", "gausian:2", "--out", tmp_path / "e")
+    assert (ended.code, "unknown count-law 'gausian'; did you mean 'gaussian'?" in ended.err) == (2, True)
+    ended = ntmp("train", *training, "--count-law", "round:2", "--count-noise", "0.1", "--out", tmp_path / "e")
+    assert (ended.code, "--count-noise and --count-law are two laws of noise" in ended.err) == (2, True)
+
+
+def test_two_ways_to_record_a_count_are_refused(ntmp, tmp_path):
+    making = ("make-tuples", "--dataset", GAUSSIANS, "--out", tmp_path / "t")
+    ended = ntmp(*making, "--record", "percent", "--count-law", "round:2")
+    assert (ended.code, "are two ways to record a count" in ended.err) == (2, True)
+    ended = ntmp(*making, "--record", "percent", "--count-noise", "0.1")
+    assert (ended.code, "counts are recorded in one way" in ended.err) == (2, True)
+    ended = ntmp(*making, "--record", "range:0")
+    assert ended.code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_tuples_of_a_seed_do_not_depend_on_how_they_are_recorded(ntmp_done, tmp_path):
+    sizes = ("--dataset", GAUSSIANS, "--tuple", "5:~0.4", "--num-tuples", "30")
+    for name, how in (("a", ()), ("b", ("--record", "range:1")), ("c", ("--count-law", "laplace:1"))):
+        ntmp_done("make-tuples", *sizes, *how, "--out", tmp_path / name)
+    x = [
+        StoredTuples(open_artifact(tmp_path / name, "tuples")).read_tuples("train/tuples-00000.h5", 0, 30)
+        for name in "abc"
+    ]
+    assert np.array_equal(x[0][0], x[1][0])
+    assert np.array_equal(x[0][0], x[2][0])
+    exact, (low, high) = x[0][2], (x[1][2]["low"], x[1][2]["high"])
+    assert not are_records(exact)
+    assert ((low <= exact) & (exact <= high) & (high - low <= 1)).all()
+
+
+def test_predictions_take_every_kind_of_count(ntmp_done, tmp_path):
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, 2))
+    y = x[:, 0] > 0
+    lines = ["tuple_id,count,a,b"]
+    for t in range(100):
+        m = int(y[4 * t : 4 * t + 4].sum())
+        cell = [str(m), f"{m}-{min(m + 1, 4)}", f">={m}"][t % 3]
+        lines += [f"t{t},{cell},{a:.5f},{b:.5f}" for a, b in x[4 * t : 4 * t + 4]]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ntmp_done("import-tuples", path, "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    ntmp_done("predict", tmp_path / "run", path, "--with-counts", "--out", tmp_path / "p.csv")
+    scored = pacsv.read_csv(tmp_path / "p.csv")
+    posterior = np.array(scored["posterior"].to_pylist())
+    assert ((posterior > 0.5) == y).mean() > 0.9
+    sums = posterior.reshape(100, 4).sum(axis=1)
+    exact = np.arange(100) % 3 == 0
+    counts = y.reshape(100, 4).sum(axis=1)
+    assert sums[exact] == pytest.approx(counts[exact], abs=1e-6)
+    assert (sums >= counts - 1e-6).all()
+
+
+def test_laws_are_listed(ntmp_done):
+    listed = ntmp_done("list", "count-laws", "--json").json["count-laws"]
+    assert listed["gaussian"].startswith("SD: normal noise")
+    assert len(listed) == 9
+
+
+def test_a_few_labels_are_tuples_of_one_row(ntmp, tmp_path):
+    lines = ["tuple_id,count,label,a", "x,1-2,yes,1", "x,1-2,,2", "x,1-2,,3", "y,1,no,1", "y,1,,2", ",,yes,5", ",,,6"]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ended = ntmp("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out", "--json")
+    assert ended.code == 0, ended.err
+    assert "3 rows have a label, and are learned from as tuples of one row" in ended.err
+    sizes, counts = rows_of(StoredTuples(open_artifact(tmp_path / "out", "tuples")))
+    # What is left of x has one or none of two, what is left of y is positive.
+    known = [(int(n), as_text(count)) for n, count in zip(sizes, counts, strict=True)]
+    assert known == [(2, "0-1"), (1, "1"), (1, "1"), (1, "0"), (1, "1")]
+    assert ended.json["unlabeled"]["train"] == 1
+    wrong = write(tmp_path / "w.csv", "tuple_id,count,label,a\nx,0,1,1\nx,0,,2\ny,1,,3\n")
+    ended = ntmp("import-tuples", wrong, "--out", tmp_path / "w")
+    assert ended.code == 3
+    assert f"{wrong} row 1: tuple 'x' has count 0, which its labels contradict" in ended.err
+    many = write(tmp_path / "m.csv", "tuple_id,count,label,a\nx,1,cat,1\nx,1,dog,2\ny,1,bird,3\n")
+    ended = ntmp("import-tuples", many, "--out", tmp_path / "m")
+    assert (ended.code, "ntmp is binary: one count per tuple" in ended.err) == (2, True)
+
+
+def grouped_table(path: Path, groups: int, seed: int) -> dict[str, int]:
+    """Groups of 3 to 50 rows with their counts; the true ones are returned."""
+    rng, lines, true = np.random.default_rng(seed), ["district,count,a,b"], {}
+    for t in range(groups):
+        x = rng.normal(size=(int(rng.integers(3, 51)), 2))
+        y = rng.random(len(x)) < 1 / (1 + np.exp(0.5 - 2 * x[:, 0]))
+        true[f"d{t}"] = int(y.sum())
+        lines += [f"d{t},{y.sum()},{a:.4f},{b:.4f}" for a, b in x]
+    path.write_text("\n".join(lines) + "\n")
+    return true
+
+
+def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
+    grouped_table(tmp_path / "t.csv", 150, 1)
+    true = grouped_table(tmp_path / "new.csv", 200, 2)
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--tuple-column", "district", "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    predict = ("predict", tmp_path / "run", tmp_path / "new.csv", "--by", "district")
+    facts = ntmp_done(*predict, "--out", tmp_path / "g.csv", "--json").json
+    table = pacsv.read_csv(tmp_path / "g.csv").to_pylist()
+    assert [row["district"] for row in table] == list(true)
+    assert (facts["groups"], facts["calibration_tuples"], facts["confidence"]) == (200, 150, 0.9)
+    assert facts["expected"] == pytest.approx(sum(true.values()), rel=0.05)
+    assert facts["guarantee"].startswith("cross-fitted")
+    inside = np.mean([row["low"] <= true[row["district"]] <= row["high"] for row in table])
+    assert 0.8 < inside < 0.97
+    assert all(0 <= row["low"] <= row["q50"] <= row["high"] <= row["rows"] for row in table)
+    wide = ntmp_done(*predict, "--confidence", "0.99", "--out", tmp_path / "w.csv", "--json").json
+    assert wide["guarantee"] is None  # 150 tuples are too few for so high a level
+    write(tmp_path / "large.csv", "district,a,b\n" + "".join(f"big,{row},0\n" for row in range(80)))
+    large = ("predict", tmp_path / "run", tmp_path / "large.csv", "--by", "district", "--out", tmp_path / "l.csv")
+    ended = ntmp(*large)
+    assert (ended.code, "1 of 1 groups have sizes that no tuple had" in ended.err) == (0, True)
+    ended = ntmp(*predict, "--prior", "0.2", "--out", tmp_path / "p.csv")
+    assert (ended.code, "--prior and --by" in ended.err) == (2, True)
+    ended = ntmp(*predict[:-1], "town", "--out", tmp_path / "p.csv")
+    assert (ended.code, "has no column 'town'" in ended.err) == (3, True)
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(600, 2))
+    counts = (x[:, 0] > 0).reshape(100, 6).sum(axis=1) + rng.normal(0, 1.5, 100)
+    lines = ["tuple_id,count,a,b"]
+    for t in range(100):
+        lines += [f"t{t},{counts[t]:.4f},{a:.5f},{b:.5f}" for a, b in x[6 * t : 6 * t + 6]]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ntmp_done("import-tuples", path, "--count-law", "gaussian:5", "--out", tmp_path / "tuples")
+    training = ("train", "--tuples", tmp_path / "tuples", "--count-law", "gaussian:auto")
+    ended = ntmp_done(*training, "--model", "linear", "--out", tmp_path / "run")
+    assert "by the likelihood of the counts (95 % interval: sd " in ended.err
+    law = open_artifact(tmp_path / "run", "run").summary.task.knowledge.counts[0]
+    assert 1.2 < float(law.removeprefix("gaussian:")) < 1.9
+    ntmp_done("predict", tmp_path / "run", path, "--with-counts", "--out", tmp_path / "p.csv")
+    posterior = np.array(pacsv.read_csv(tmp_path / "p.csv")["posterior"].to_pylist())
+    assert ((posterior > 0.5) == (x[:, 0] > 0)).mean() > 0.9
+    ended = ntmp(*training, "--model", "mlp", "--prior", "0.5", "--out", tmp_path / "no")
+    assert ended.code == 2
+    ended = ntmp("import-tuples", path, "--count-law", "gaussian:auto", "--out", tmp_path / "no")
+    assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)
