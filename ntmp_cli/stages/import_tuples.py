@@ -23,7 +23,7 @@ from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
-from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks, runs_of_tuples
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
@@ -31,12 +31,15 @@ from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
 from ntmp_cli.data.user.rows import FeatureColumns
 from ntmp_cli.data.user.table_files import BLOCK_BYTES, LateTextError
+from ntmp_cli.progress import Advance, long_step
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
 
-# Rows per block of the statistics: fixed, so that they do not depend on how the files were read.
+# Rows per block of the statistics: fixed, so that they do not depend on how the files were read; fewer where rows are
+# so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
+STATISTICS_BYTES = 64 * 2**20
 PIECE_BYTES = 4 * 2**20
 
 
@@ -64,13 +67,16 @@ def import_tuples(
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
     reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
-    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)), reads)
+    with long_step("hashing the input"):
+        lineage = tuple(_lineage(inputs, opened))
+    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, lineage, reads)
     if kept := existing_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
         splits = _split(imported, config)
-        mapping = _fit(config, opened, imported, splits, temporary)
+        with long_step("computing means and spreads"):
+            mapping = _fit(config, opened, imported, splits, temporary)
         _write(staging, imported, splits, mapping, temporary)
         staging.summary = _summary(inputs, opened, imported, splits, mapping)
         for text in staging.summary.warnings:
@@ -196,7 +202,8 @@ def _fit(
         assert images is not None, "images were read"
         return FeatureMapping(roles=_roles(config), features=images)
     rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
-    blocks = (temporary.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
+    size = max(1, min(STATISTICS_ROWS, STATISTICS_BYTES // (8 * len(names))))
+    blocks = (temporary.gather(block) for block in blocks_of(rows, size))
     features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
     return FeatureMapping(roles=_roles(config), ignored=config.ignore, features=features)
 
@@ -208,12 +215,15 @@ def _write(
     item = int(np.prod(shape)) * dtype.itemsize
     for split, tuples in splits.tuples.items():
         per_shard = max(1, round(SHARD_BYTES * len(tuples) / (item * len(tuples.rows))))
-        blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary)
-        write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
+        with long_step(f"writing tuples ({split})", len(tuples), "tuples") as advance:
+            blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary, advance)
+            write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
     for split, rows in splits.unlabeled.items():
-        for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
-            name = f"{split}/unlabeled-{number:05d}.h5"
-            write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
+        with long_step(f"writing the pool ({split})", len(rows), "rows") as advance:
+            for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
+                name = f"{split}/unlabeled-{number:05d}.h5"
+                write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
+                advance(len(shard))
     if len(imported.test):
         pieces = _pieces(imported.test, item, mapping, temporary)
         write_instances(staging, TEST_INSTANCES, pieces, len(imported.test), scale=scale)
@@ -226,16 +236,15 @@ def _write(
         staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
 
 
-def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows) -> Iterator[TupleBlock]:
-    """Blocks of tuples that have about so many rows; no tuple is cut."""
-    start = 0
-    while start < len(tuples):
-        stop = int(np.searchsorted(tuples.offsets, tuples.offsets[start] + rows, side="right")) - 1
-        stop = min(max(stop, start + 1), len(tuples))
+def _blocks(
+    tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows, advance: Advance
+) -> Iterator[TupleBlock]:
+    """Blocks of tuples that have about so many rows."""
+    for start, stop in runs_of_tuples(tuples.offsets, rows):
         a, b = tuples.offsets[start], tuples.offsets[stop]
         instances = _instances(mapping, temporary.gather(tuples.rows[a:b]))
         yield TupleBlock(instances, tuples.offsets[start : stop + 1] - a, tuples.counts[start:stop])
-        start = stop
+        advance(stop - start)
 
 
 def _pieces(

@@ -6,10 +6,9 @@ import io
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -20,13 +19,15 @@ import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.streams import HEAD_BYTES, ReplayedInput, first_bytes
 from ntmp_cli.errors import DataError, UsageError
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
 
 BLOCK_BYTES = 2**20
-HEAD_BYTES = 2**20
+# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
+LEAST_ROWS = 256
 STDIN = Path("-")
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -61,7 +62,11 @@ class ValueSurvey:
 
     def add(self, column: Any, most_distinct: int) -> None:
         """Count the values of a column of text."""
-        for entry in pc.value_counts(column.drop_null()).to_pylist():
+        column = column.drop_null()
+        if len(self.distinct) > most_distinct and not _cleaned(column, self.kind)[1]:
+            self.fitting += len(column)
+            return
+        for entry in pc.value_counts(column).to_pylist():
             text, times = entry["values"], entry["counts"]
             if reads_as(text, self.kind):
                 self.fitting += times
@@ -80,6 +85,7 @@ class TableFile(ABC):
 
     where: str
     types: dict[str, Any]
+    expected_rows: int | None  # or about so many; None if nothing says it
 
     @abstractmethod
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
@@ -105,18 +111,19 @@ class TableFile(ABC):
         return bool(pa.types.is_dictionary(self.types[name]))
 
     @abstractmethod
-    def sample(self, name: str) -> Any:
-        """The first values of a column, as a column of text."""
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        """The first values of these columns, as columns of text."""
 
     @abstractmethod
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         """Blocks of all rows with these columns, as text; rows that are ragged are left out."""
 
-    def survey(self, name: str, most_distinct: int) -> ValueSurvey:
-        """Whether the first values of a column of text are numbers."""
-        survey = ValueSurvey("number")
-        survey.add(self.sample(name), most_distinct)
-        return survey
+    def surveys(self, names: Sequence[str], most_distinct: int) -> dict[str, ValueSurvey]:
+        """Whether the first values of columns of text are numbers."""
+        surveys = {name: ValueSurvey("number") for name in names}
+        for name, values in zip(names, self.samples(names), strict=True):
+            surveys[name].add(values, most_distinct)
+        return surveys
 
     def _raise_late_texts(self, wanted: Mapping[str, Kind], guess: Guess | None) -> None:
         """Look for texts in the guessed columns all through the file."""
@@ -164,18 +171,19 @@ class CsvTable(TableFile):
     def __init__(self, path: Path, block_bytes: int) -> None:
         self.path = path
         self.where = "standard input" if path == STDIN else str(path)
-        self._block = block_bytes
         self._head = b""
         with self._stream() as stream:
-            head = b""
-            while len(head) < HEAD_BYTES and (piece := stream.read(HEAD_BYTES - len(head))):
-                head += piece
+            head, is_whole = first_bytes(stream)
             if path == STDIN:
                 self._head = head
         if not head.strip():
             raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
-        self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
-        header = self._first_lines.partition(b"\n")[0]
+        self._first_lines = head if is_whole else head[: head.rfind(b"\n") + 1]
+        header, _, first_rows = self._first_lines.partition(b"\n")
+        row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
+        self._block = max(block_bytes, round(row_bytes * _least_rows(block_bytes)))
+        is_plain = path.suffix in (".csv", ".tsv") and row_bytes
+        self.expected_rows = round(path.stat().st_size / row_bytes) if is_plain else None
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
             conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
@@ -191,7 +199,7 @@ class CsvTable(TableFile):
         """A reader of the first lines, without those that are ragged."""
         return pacsv.open_csv(
             io.BytesIO(self._first_lines),
-            read_options=pacsv.ReadOptions(block_size=2 * HEAD_BYTES),
+            read_options=pacsv.ReadOptions(block_size=len(self._first_lines) + HEAD_BYTES),
             parse_options=self._parsing(lambda row: "skip"),
             convert_options=conversion,
         )
@@ -218,12 +226,10 @@ class CsvTable(TableFile):
             if problems.total == before:
                 raise self._unreadable(error) from None
 
-    def sample(self, name: str) -> Any:
-        return self._texts_of_head.column(name)
-
-    @cached_property
-    def _texts_of_head(self) -> Any:
-        return self._from_head(_conversion(dict.fromkeys(self.types, pa.string()))).read_all()
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        if names:
+            head = self._from_head(_conversion(dict.fromkeys(names, pa.string()))).read_all()
+            yield from (head.column(name) for name in names)
 
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         with self._stream() as stream:
@@ -284,7 +290,7 @@ class CsvTable(TableFile):
     @contextmanager
     def _stream(self) -> Iterator[IO[bytes]]:
         if self.path == STDIN:
-            yield _ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
+            yield ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
             return
         try:
             stream = pa.input_stream(str(self.path), compression="detect")
@@ -306,6 +312,11 @@ class CsvTable(TableFile):
             f"{self.where}: not a readable CSV file ({reason})",
             hint="Expected a header, and as many values in every row; a value must not contain a line break.",
         )
+
+
+def _least_rows(block_bytes: int) -> int:
+    """Smaller blocks than the usual ones have fewer rows in proportion."""
+    return max(1, LEAST_ROWS * block_bytes // BLOCK_BYTES)
 
 
 def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
@@ -337,22 +348,6 @@ def _numbered(at: int, skipped: list[int]) -> int:
     return row
 
 
-class _ReplayedInput(io.RawIOBase):
-    """Standard input from its beginning: the bytes that were read for the header, then the rest."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if self._head:
-            piece, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
-            return piece
-        return self._rest.read(size)
-
-
 class ParquetTable(TableFile):
     """A Parquet file."""
 
@@ -360,6 +355,7 @@ class ParquetTable(TableFile):
         self.path, self.where, self._block = path, str(path), block_bytes
         with self._file() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+            self.expected_rows = file.metadata.num_rows
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
         texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
@@ -370,27 +366,33 @@ class ParquetTable(TableFile):
                 columns[name], wrong = _cleaned(as_text(columns[name]), wanted[name])
                 if wrong:
                     self._raise_late_texts(wanted, guess)
+                    guess = None  # that has looked at all rows
                 for at, what in wrong:
                     problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
             start += batch.num_rows
             yield _converted(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), wanted)
 
-    def sample(self, name: str) -> Any:
-        first = next(self._text_batches([name]), None)
-        return pa.array([], pa.string()) if first is None else first.column(name)
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        with self._file() as file:  # once: that costs some microseconds per column
+            for name in names:
+                first = next(self._batches_of(file, [name]), None)
+                yield pa.array([], pa.string()) if first is None else as_text(first.column(name))
 
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         for batch in self._raw_batches(names):
             yield _converted(batch, dict.fromkeys(names, "text"))
 
     def _raw_batches(self, names: Collection[str]) -> Iterator[Any]:
-        rows = max(1, self._block // (8 * max(1, len(names))))
         with self._file() as file:
-            try:
-                for batch in file.iter_batches(batch_size=rows, columns=list(names)):
-                    yield batch.select(list(names))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
+            yield from self._batches_of(file, list(names))
+
+    def _batches_of(self, file: Any, names: list[str]) -> Iterator[Any]:
+        rows = max(_least_rows(self._block), self._block // (8 * max(1, len(names))))
+        try:
+            for batch in file.iter_batches(batch_size=rows, columns=names):
+                yield batch.select(names)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
 
     @contextmanager
     def _file(self) -> Iterator[Any]:

@@ -1,0 +1,40 @@
+"""The beginning of a stream of bytes, and standard input of which it was read already."""
+
+from __future__ import annotations
+
+import io
+from typing import IO
+
+HEAD_BYTES = 2**20
+# The first rows say what columns hold: those of wide tables need more bytes. A file without lines is no table.
+HEAD_ROWS = 16
+MOST_HEAD_BYTES = 2**28
+
+
+def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:
+    """The beginning of a file, some lines at least; and whether that is all of it."""
+    pieces: list[bytes] = []
+    size = lines = 0
+    while size < HEAD_BYTES or (lines <= HEAD_ROWS and size < MOST_HEAD_BYTES):
+        piece = stream.read(HEAD_BYTES - size if size < HEAD_BYTES else HEAD_BYTES)
+        if not piece:
+            return b"".join(pieces), True
+        pieces.append(piece)
+        size, lines = size + len(piece), lines + piece.count(b"\n")
+    return b"".join(pieces), False
+
+
+class ReplayedInput(io.RawIOBase):
+    """Standard input from its beginning: the bytes that were read for the header, then the rest."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            piece, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
+            return piece
+        return self._rest.read(size)
