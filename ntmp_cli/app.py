@@ -30,6 +30,7 @@ from ntmp_cli.commands import (
     sweep,
     train,
 )
+from ntmp_cli.commands.steps import steps_on_stderr
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError
 from ntmp_cli.plugins import load_plugins, plugin_line
 from ntmp_cli.ranks import is_first_process
@@ -104,7 +105,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     logger.handlers, logger.propagate = [_StderrHandler()], False
     logger.setLevel(logging.INFO)
     try:
-        code = app(arguments, prog_name="ntmp", standalone_mode=False)
+        with steps_on_stderr():
+            code = app(arguments, prog_name="ntmp", standalone_mode=False)
         sys.stdout.flush()
         if code == 130:  # Typer's answer to Ctrl-C
             raise KeyboardInterrupt

@@ -59,6 +59,7 @@ from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.plugins import plugin_settings
+from ntmp_cli.progress import long_step
 
 
 def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exists: IfExists = "fail") -> Evaluation:
@@ -66,7 +67,11 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     names = list(config.metrics) or metrics.names()
     for name in names:
         metrics.get(name)
-    opened = [open_artifact(path, "run") for path in runs]
+    with long_step("opening runs", len(runs), "runs") as advance:
+        opened = []
+        for path in runs:
+            opened.append(open_artifact(path, "run"))
+            advance(1)
     _require_test_labels(opened)
     _require_reference(config.reference, opened)
     config_dump = {**config.model_dump(mode="json"), "runs": [_name(run) for run in opened]}
@@ -76,13 +81,16 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         return read_evaluation(kept)
 
     tables = _Tables()
-    for run, group in zip(opened, _groups(opened), strict=True):
-        _evaluate_run(run, group, names, tables)
-    groups = summarise(tables.rows)
-    compared = []
-    if config.reference is not None:
-        compared = compare(tables.rows, config.reference, family=config.family)
-    ranked = rankings(groups)
+    with long_step("evaluating runs", len(opened), "runs") as advance:
+        for run, group in zip(opened, _groups(opened), strict=True):
+            _evaluate_run(run, group, names, tables)
+            advance(1)
+    with long_step("comparing runs"):
+        groups = summarise(tables.rows)
+        compared = []
+        if config.reference is not None:
+            compared = compare(tables.rows, config.reference, family=config.family)
+        ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(tables.rows), rows=len(tables.rows))
