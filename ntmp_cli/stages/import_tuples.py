@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import BLOCKS, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
+from ntmp_cli.artifacts.feature_rows import FeatureRow, feature_rows, is_long, listed_rows
+from ntmp_cli.artifacts.layout import BLOCKS, FEATURES, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
+from ntmp_cli.artifacts.summaries import TuplesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, PoolSizes, Record, Sizes, Strata, StratumRow, strata_rows
 from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
@@ -30,7 +31,9 @@ from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, Tab
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
 from ntmp_cli.data.user.rows import FeatureColumns
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, LateTextError
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import LateTextError
+from ntmp_cli.data.user.table_sets import files_read, table_paths
 from ntmp_cli.progress import Advance, long_step
 from ntmp_cli.randomness import stream
 
@@ -66,7 +69,8 @@ def import_tuples(
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
+    named = (file for path in inputs.paths().values() for file in files_read(path))
+    reads = (*named, *_places_of_images(inputs, opened))
     with long_step("hashing the input"):
         lineage = tuple(_lineage(inputs, opened))
     plan = Plan("tuples", config.model_dump(mode="json"), config.seed, lineage, reads)
@@ -131,8 +135,10 @@ def _roles(config: ImportTuplesConfig) -> Roles:
 def _lineage(inputs: Inputs, opened: ImportSources) -> Iterator[dict[str, str]]:
     """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
-        identity = _hash_of(path, files) if path.is_dir() else sha256_file(path)
+        files = table_paths(path)
+        if files is None and path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+        identity = sha256_file(path) if files is None else _hash_of(path, files)
         yield {"kind": role, "name": path.resolve().name, "sha256": identity}
     for role, path, named in _images_elsewhere(inputs, opened):
         files = sorted({file for file in named if file.is_file()})
@@ -231,6 +237,8 @@ def _write(
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=imported.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
+    if is_long(features := _feature_rows(imported, mapping)):
+        staging.add_json(FEATURES, [row.to_json() for row in features], rows=len(features))
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
     if imported.tuples.blocks:
         staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
@@ -308,10 +316,15 @@ def _summary(
         reuse=None,
         count_noise=None,
         positive_classes=(),
-        features=feature_rows(mapping, [] if imported.survey.missing is None else imported.survey.missing.tolist()),
+        features=listed_rows(_feature_rows(imported, mapping)),
         notes=(),
         warnings=(*_warnings(strata, has_pool=bool(sizes["unlabeled"].train)), *_of_blocks(imported.tuples)),
     )
+
+
+def _feature_rows(imported: ImportedRows, mapping: FeatureMapping) -> tuple[FeatureRow, ...]:
+    missing = imported.survey.missing
+    return feature_rows(mapping, [] if missing is None else missing.tolist())
 
 
 def _spec(strata: Sequence[StratumRow]) -> str:

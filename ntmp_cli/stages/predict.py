@@ -29,7 +29,9 @@ from ntmp_cli.data.user.inputs import open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
 from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes, whole_numbers
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
 from ntmp_cli.progress import long_step
@@ -66,7 +68,7 @@ def predict_rows(
 
     run = open_run(run_path)
     if options.stream is None:
-        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(

@@ -152,7 +152,7 @@ class TableRows:
         return self._preview
 
     def place(self, row: int) -> str:
-        return f"{self.where} row {row + 1}"
+        return self._table.place(row)
 
     def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
         """How to read every column; None if a column cannot be a feature."""

@@ -1,14 +1,22 @@
-"""The beginning of a stream of bytes, and standard input of which it was read already."""
+"""Sizes of blocks; the beginning of a stream of bytes, and standard input of which it was read already."""
 
 from __future__ import annotations
 
 import io
 from typing import IO
 
+BLOCK_BYTES = 2**20
+# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
+LEAST_ROWS = 256
 HEAD_BYTES = 2**20
 # The first rows say what columns hold: those of wide tables need more bytes. A file without lines is no table.
 HEAD_ROWS = 16
 MOST_HEAD_BYTES = 2**28
+
+
+def least_rows(block_bytes: int) -> int:
+    """Smaller blocks than the usual ones have fewer rows in proportion."""
+    return max(1, LEAST_ROWS * block_bytes // BLOCK_BYTES)
 
 
 def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:

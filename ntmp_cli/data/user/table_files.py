@@ -19,15 +19,12 @@ import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.streams import HEAD_BYTES, ReplayedInput, first_bytes
+from ntmp_cli.data.user.streams import BLOCK_BYTES, HEAD_BYTES, ReplayedInput, first_bytes, least_rows
 from ntmp_cli.errors import DataError, UsageError
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
 
-BLOCK_BYTES = 2**20
-# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
-LEAST_ROWS = 256
 STDIN = Path("-")
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -110,6 +107,10 @@ class TableFile(ABC):
         """Whether the file itself says that a column holds categories."""
         return bool(pa.types.is_dictionary(self.types[name]))
 
+    def place(self, row: int) -> str:
+        """How to name a row, counted from 0, in a message."""
+        return f"{self.where} row {row + 1}"
+
     @abstractmethod
     def samples(self, names: Sequence[str]) -> Iterator[Any]:
         """The first values of these columns, as columns of text."""
@@ -181,7 +182,7 @@ class CsvTable(TableFile):
         self._first_lines = head if is_whole else head[: head.rfind(b"\n") + 1]
         header, _, first_rows = self._first_lines.partition(b"\n")
         row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
-        self._block = max(block_bytes, round(row_bytes * _least_rows(block_bytes)))
+        self._block = max(block_bytes, round(row_bytes * least_rows(block_bytes)))
         is_plain = path.suffix in (".csv", ".tsv") and row_bytes
         self.expected_rows = round(path.stat().st_size / row_bytes) if is_plain else None
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
@@ -314,11 +315,6 @@ class CsvTable(TableFile):
         )
 
 
-def _least_rows(block_bytes: int) -> int:
-    """Smaller blocks than the usual ones have fewer rows in proportion."""
-    return max(1, LEAST_ROWS * block_bytes // BLOCK_BYTES)
-
-
 def _cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
     """A column of text converted to its kind, missing where that fails; and the rows that failed, with the reason."""
     if kind not in ("number", "flag"):
@@ -361,7 +357,7 @@ class ParquetTable(TableFile):
         texts = [name for name, kind in wanted.items() if kind in ("number", "flag") and self.kind_of(name) == "text"]
         start = 0
         for batch in self._raw_batches(wanted):
-            columns = {name: batch.column(name) for name in wanted}
+            columns = {name: batch.column(name) for name in wanted} if texts else {}
             for name in texts:
                 columns[name], wrong = _cleaned(as_text(columns[name]), wanted[name])
                 if wrong:
@@ -370,7 +366,9 @@ class ParquetTable(TableFile):
                 for at, what in wrong:
                     problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
             start += batch.num_rows
-            yield _converted(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), wanted)
+            if texts:
+                batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            yield _converted(batch, wanted)
 
     def samples(self, names: Sequence[str]) -> Iterator[Any]:
         with self._file() as file:  # once: that costs some microseconds per column
@@ -387,7 +385,8 @@ class ParquetTable(TableFile):
             yield from self._batches_of(file, list(names))
 
     def _batches_of(self, file: Any, names: list[str]) -> Iterator[Any]:
-        rows = max(_least_rows(self._block), self._block // (8 * max(1, len(names))))
+        # A block of Parquet costs twice as much per column as one of CSV.
+        rows = max(2 * least_rows(self._block), self._block // (8 * max(1, len(names))))
         try:
             for batch in file.iter_batches(batch_size=rows, columns=names):
                 yield batch.select(names)
@@ -415,16 +414,14 @@ def _conversion(types: Mapping[str, Any]) -> Any:
 
 
 def _converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
-    """Numbers and flags as float64, text as text."""
-    columns = []
-    for name, kind in wanted.items():
-        column = batch.column(name)
-        if kind in ("number", "flag") and not pa.types.is_float64(column.type):
-            column = pc.cast(column, pa.float64(), safe=False)
+    """Numbers and flags as float64, text as text; the batch has the wanted columns, in their order."""
+    columns, is_changed = batch.columns, False
+    for j, kind in enumerate(wanted.values()):
+        if kind in ("number", "flag") and not pa.types.is_float64(columns[j].type):
+            columns[j], is_changed = pc.cast(columns[j], pa.float64(), safe=False), True
         elif kind == "text":
-            column = as_text(column)
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=list(wanted))
+            columns[j], is_changed = as_text(columns[j]), True
+    return pa.RecordBatch.from_arrays(columns, names=list(wanted)) if is_changed else batch
 
 
 def as_text(column: Any) -> Any:

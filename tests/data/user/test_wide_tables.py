@@ -13,7 +13,8 @@ import pytest
 from ntmp_cli.data.user.mapping import Roles
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import FeatureColumns, open_table_rows
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, LEAST_ROWS, LateTextError, open_table
+from ntmp_cli.data.user.streams import BLOCK_BYTES, LEAST_ROWS
+from ntmp_cli.data.user.table_files import LateTextError, open_table
 
 ROWS, COLUMNS = 600, 800
 
