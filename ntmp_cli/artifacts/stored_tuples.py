@@ -21,12 +21,16 @@ from ntmp_cli.artifacts.shards import (
 )
 from ntmp_cli.tuple_source import HeldoutData, InstanceFormat, Integers, Task
 
+# Bytes of a shard of U that is read whole.
+SMALL_SHARD = 8 * 2**20
+
 
 @dataclass
 class StoredTuples:
     """The training, held-out and test instances of a tuples or features directory; what is small is read once."""
 
     artifact: TuplesArtifact
+    _open_shard: tuple[str, NDArray[np.generic]] | None = None
 
     @property
     def name(self) -> str:
@@ -56,7 +60,15 @@ class StoredTuples:
         return block.instances, np.diff(block.offsets), block.counts
 
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
-        return read_instance_range(self.artifact, shard, start, stop)
+        if self.artifact.entry(shard).bytes > SMALL_SHARD:
+            return read_instance_range(self.artifact, shard, start, stop)
+        # Many ranges are read one after the other: a small file is opened once for all of them.
+        if self._open_shard is None or self._open_shard[0] != shard:
+            self._open_shard = shard, read_instances(self.artifact, shard)
+        instances = self._open_shard[1]
+        if stop >= len(instances):
+            self._open_shard = None
+        return instances[start:stop]
 
     def tuple_offsets(self, shard: str) -> Integers:
         return read_offsets(self.artifact, shard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,16 @@ def counts_of_tuples(
         what = f"tuple '{names[t]}' has count {highest[t]} but only {sizes[t]} row{'s'[: int(sizes[t]) != 1]}"
         problems.add(place(int(first[t])), what)
     return Grouped(rows, offsets, highest, names)
+
+
+def runs_of_tuples(offsets: RowNumbers, rows: int) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of successive tuples that have about so many rows; no tuple is cut."""
+    start, tuples = 0, len(offsets) - 1
+    while start < tuples:
+        stop = int(np.searchsorted(offsets, offsets[start] + rows, side="right")) - 1
+        stop = min(max(stop, start + 1), tuples)
+        yield start, stop
+        start = stop
 
 
 def blocks_of_tuples(
