@@ -10,6 +10,7 @@ from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 
 # A manifest is read whenever its directory is opened: a longer list is in a file beside it.
 MOST_LISTED = 1000
+_ELSEWHERE = f"in {FEATURES}"
 
 
 class FeatureRow(Record):
@@ -42,6 +43,12 @@ def listed_rows(rows: tuple[FeatureRow, ...]) -> tuple[FeatureRow, ...]:
         return rows
     rest = rows[MOST_LISTED:]
     missing, width = sum(row.missing for row in rest), sum(row.width for row in rest)
-    return *rows[:MOST_LISTED], FeatureRow(
-        name=f"{len(rest)} more", kind=f"in {FEATURES}", missing=missing, width=width
-    )
+    others = FeatureRow(name=f"{len(rest)} more", kind=_ELSEWHERE, missing=missing, width=width)
+    return *rows[:MOST_LISTED], others
+
+
+def number_of_columns(listed: Sequence[FeatureRow]) -> int:
+    """How many columns the rows of a manifest stand for."""
+    if listed and listed[-1].kind == _ELSEWHERE:
+        return MOST_LISTED + int(listed[-1].name.split()[0])
+    return len(listed)

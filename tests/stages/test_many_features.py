@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ntmp_cli.artifacts.feature_rows import MOST_LISTED
+from ntmp_cli.artifacts.feature_rows import MOST_LISTED, number_of_columns
 from ntmp_cli.artifacts.layout import FEATURES
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.user.inputs import Inputs
@@ -30,6 +30,7 @@ def test_the_manifest_lists_the_first_columns_and_explain_knows_all(tmp_path: Pa
     assert sum(row.missing for row in listed) == sum(j % 160 < 80 for j in range(columns))
     assert tuples.has(FEATURES) == (columns > MOST_LISTED)
     assert len(listed) == min(columns, MOST_LISTED + 1)
+    assert number_of_columns(listed) == columns
     groups = _features(tuples)
     assert [group.name for group in groups] == list(features)
     assert groups[-1].columns.stop == width
