@@ -125,15 +125,13 @@ def _predict(*, with_counts: bool) -> Callable[[Path, int], None]:
 
 
 def _drift(folder: Path, size: int) -> None:
-    from scipy.special import expit
-
     from ntmp_cli.prior.drift import drift
     from ntmp_cli.prior.estimator import ScoredTuples
 
     rng = np.random.default_rng(1)
     scores = rng.normal(size=4 * size)
     data = ScoredTuples(scores, np.full(size, 4), np.ones(size, np.int64), rng.normal(0.1, 1, 5000))
-    drift(data, expit(scores), rng)
+    drift(data, rng)
 
 
 def _runs(folder: Path, size: int) -> None:
