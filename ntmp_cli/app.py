@@ -30,6 +30,7 @@ from ntmp_cli.commands import (
     sweep,
     train,
 )
+from ntmp_cli.commands.steps import steps_on_stderr
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError, is_memory_error
 from ntmp_cli.plain_text import printable
 from ntmp_cli.plugins import load_plugins, plugin_line
@@ -120,7 +121,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     logger.setLevel(logging.INFO)
     try:
         _require_text(sys.argv[1:] if arguments is None else arguments)
-        code = app(arguments, prog_name="ntmp", standalone_mode=False)
+        with steps_on_stderr():
+            code = app(arguments, prog_name="ntmp", standalone_mode=False)
         sys.stdout.flush()
         if code == 130:  # Typer's answer to Ctrl-C
             raise KeyboardInterrupt

@@ -25,6 +25,9 @@ from ntmp_cli.counting.recorded import as_records, join, simplest, with_law
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.tuple_source import Counts, HeldoutData, InstanceFormat, Integers, Task
 
+# Bytes of a shard of U that is read whole.
+SMALL_SHARD = 8 * 2**20
+
 
 @dataclass
 class StoredTuples:
@@ -33,6 +36,7 @@ class StoredTuples:
     artifact: TuplesArtifact
     law: NoiseLaw | None = None
     """The law of noise of all counts, where it is not the recorded one."""
+    _open_shard: tuple[str, NDArray[np.generic]] | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +80,15 @@ class StoredTuples:
         return counts if self.artifact.summary.knowledge is None else as_records(counts)
 
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
-        return read_instance_range(self.artifact, shard, start, stop)
+        if self.artifact.entry(shard).bytes > SMALL_SHARD:
+            return read_instance_range(self.artifact, shard, start, stop)
+        # Many ranges are read one after the other: a small file is opened once for all of them.
+        if self._open_shard is None or self._open_shard[0] != shard:
+            self._open_shard = shard, read_instances(self.artifact, shard)
+        instances = self._open_shard[1]
+        if stop >= len(instances):
+            self._open_shard = None
+        return instances[start:stop]
 
     def tuple_offsets(self, shard: str) -> Integers:
         return read_offsets(self.artifact, shard)

@@ -6,11 +6,12 @@ the model, and the next stage reads its attributes. Every key is always written,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from ntmp_cli.artifacts.feature_rows import FeatureRow
 from ntmp_cli.artifacts.layout import (
     COMPARISONS,
     CURVES,
@@ -54,7 +55,6 @@ from ntmp_cli.artifacts.summary_fields import (
     rows_of,
 )
 from ntmp_cli.config import HolmFamily
-from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.learning.results import Learner
 from ntmp_cli.tuple_source import Task
 
@@ -63,26 +63,6 @@ PriorSource = Literal["given", "known", "estimated", "tuples"]
 
 
 # Tuples and features ------------------------------------------------------------------------------
-
-
-class FeatureRow(Record):
-    """A column of the user's table, or the user's images, and how many features it became."""
-
-    name: str
-    kind: Name
-    missing: Count
-    width: Count
-
-
-def feature_rows(mapping: FeatureMapping, missing: Sequence[int]) -> tuple[FeatureRow, ...]:
-    """What a manifest says of a mapping, with the number of missing values of every column."""
-    features = mapping.features
-    if isinstance(features, ImageFeatures):
-        return (FeatureRow(name="image", kind=features.description, missing=0, width=1),)
-    return tuple(
-        FeatureRow(name=column.name, kind=column.kind, missing=count, width=column.value_width + int(column.indicator))
-        for column, count in zip(features.columns, missing, strict=True)
-    )
 
 
 class Reuse(Record):

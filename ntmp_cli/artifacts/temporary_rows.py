@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-# Scattered rows that are read before their pages are released.
+# Scattered rows that are read before their pages are released, and most bytes of them.
 SCATTERED_ROWS = 2048
+SCATTERED_BYTES = 16 * 2**20
 
 
 class TemporaryRows:
@@ -64,8 +65,9 @@ class TemporaryRows:
             rows = stored[first : last + 1].copy()
         else:
             rows = np.empty((len(numbers), *self._shape), self._dtype)
-            for start in range(0, len(numbers), SCATTERED_ROWS):
-                block = slice(start, start + SCATTERED_ROWS)
+            step = max(1, min(SCATTERED_ROWS, SCATTERED_BYTES // max(1, stored[0].nbytes)))
+            for start in range(0, len(numbers), step):
+                block = slice(start, start + step)
                 rows[block] = stored[numbers[block]]
                 self._advise("MADV_DONTNEED")
         del stored

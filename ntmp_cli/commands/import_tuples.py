@@ -16,8 +16,8 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="INPUT",
-        help="Rows with tuple ids and counts: .csv, .parquet, .npz, a folder of .npy files, "
-        "or a folder of images per tuple.",
+        help="Rows with tuple ids and counts: .csv, .parquet, a folder or pattern of such files ('rows/*.parquet'), "
+        ".npz, a folder of .npy files, or a folder of images per tuple.",
         show_default=False,
     ),
 ]

@@ -20,7 +20,8 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="INPUT",
-        help="Rows to score: .csv, .parquet, .npz, .npy, a folder of images, or - for CSV on standard input.",
+        help="Rows to score: .csv, .parquet, a folder or pattern of such files ('new/*.parquet'), .npz, .npy, "
+        "a folder of images, or - for CSV on standard input.",
         show_default=False,
     ),
 ]

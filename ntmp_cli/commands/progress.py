@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntmp_cli.commands.options import on_terminal
+from ntmp_cli.commands.steps import bar_on_terminal
 from ntmp_cli.errors import UsageError
 from ntmp_cli.ranks import is_first_process
 
@@ -53,6 +54,9 @@ class _Bar:
     def __init__(self, progress: Progress, epochs: int) -> None:
         self._progress = progress
         self._task = progress.add_task("training", total=float(epochs), info="")
+
+    def say(self, what: str) -> None:
+        self._progress.update(self._task, info=what)
 
     def step(self, epoch: int, step: int, steps: int, loss: Tensor) -> None:
         self._progress.update(self._task, completed=epoch - 1 + step / steps)
@@ -175,7 +179,9 @@ def _on_stderr(epochs: int) -> Iterator[Watcher]:
         TextColumn("{task.fields[info]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
     )
     with Progress(*columns, console=Console(file=sys.stderr), transient=True, expand=True) as progress:
-        yield _Bar(progress, epochs)
+        bar = _Bar(progress, epochs)
+        with bar_on_terminal(bar.say):
+            yield bar
 
 
 class _Pace:

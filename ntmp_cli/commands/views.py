@@ -27,6 +27,8 @@ PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
 
 def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
     """Label-free facts of a tuples directory: sizes, strata and their rates, the gap."""
+    from ntmp_cli.artifacts.feature_rows import number_of_columns
+
     shape = "×".join(map(str, summary.instance.shape))
     instances = _by_split(summary.instances)
     if summary.reuse is not None:
@@ -54,7 +56,8 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
         },
     )
     _strata(console, summary.strata.train)
-    _features(console, [(feature.name, feature.kind, feature.missing) for feature in summary.features])
+    rows = [(feature.name, feature.kind, feature.missing) for feature in summary.features]
+    _features(console, rows, number_of_columns(summary.features))
 
 
 def understood_view(console: Console, source: Path, understood: Understood) -> None:
@@ -71,7 +74,8 @@ def understood_view(console: Console, source: Path, understood: Understood) -> N
         },
     )
     _strata(console, understood.strata.train)
-    _features(console, [(f.name, f.kind + _categories(f.categories), f.missing) for f in understood.features])
+    rows = [(f.name, f.kind + _categories(f.categories), f.missing) for f in understood.features]
+    _features(console, rows, len(rows))
     if understood.first_rows:
         console.print("first rows")
         for row in understood.first_rows:
@@ -94,7 +98,7 @@ def _strata(console: Console, strata: Sequence[StratumRow]) -> None:
         console.print(f"… and {len(strata) - MOST_ROWS} more strata")
 
 
-def _features(console: Console, features: Sequence[tuple[str, str, int]]) -> None:
+def _features(console: Console, features: Sequence[tuple[str, str, int]], number: int) -> None:
     """Name, class and missing values of every column."""
     if not features:
         return
@@ -103,8 +107,8 @@ def _features(console: Console, features: Sequence[tuple[str, str, int]]) -> Non
     for name, kind, missing in features[:MOST_ROWS]:
         table.add_row(Text(name), Text(kind), f"{missing:,}")
     print_table(console, table)
-    if len(features) > MOST_ROWS:
-        console.print(f"… and {len(features) - MOST_ROWS} more features")
+    if number > MOST_ROWS:
+        console.print(f"… and {number - MOST_ROWS} more features")
 
 
 def _by_split(sizes: BySplit[int]) -> str:

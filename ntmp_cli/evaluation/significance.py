@@ -65,9 +65,12 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     doubled = np.rint(2 * ranks).astype(np.int64)
     law = np.zeros(int(doubled.sum()) + 1)
     law[0] = 1.0
+    reached = 1
     for rank in doubled:
-        law[rank:] += law[:-rank].copy()
-        law /= 2
+        # Only so many values can have been reached: the rest of the table is still empty.
+        law[rank : rank + reached] += law[:reached].copy()
+        reached += int(rank)
+        law[:reached] /= 2
     at = round(2 * statistic)
     tail = min(law[: at + 1].sum(), law[at:].sum())
     return Wilcoxon(statistic, min(1.0, 2 * float(tail)), len(d), True)
@@ -100,14 +103,23 @@ def cliffs_delta(values: Floats, reference_values: Floats) -> Cliff:
     """
     values, reference_values = np.round(values, DECIMALS), np.round(reference_values, DECIMALS)
     size = len(values)
-    wins = np.sign(values[:, None] - reference_values[None, :])
-    delta, within = float(wins.mean()), float(np.diag(wins).mean())
+    own = np.sign(values - reference_values)
+    # Wins less losses of every value against all references, and of all values against every reference.
+    by_value, by_reference = _wins_less_losses(values, reference_values), -_wins_less_losses(reference_values, values)
+    delta, within = float(by_value.sum() / size**2), float(own.mean())
     if size < 2:
         return Cliff(delta, NONE, within)
-    without_one = (wins.sum() - wins.sum(axis=0) - wins.sum(axis=1) + np.diag(wins)) / (size - 1) ** 2
+    without_one = (by_value.sum() - by_reference - by_value + own) / (size - 1) ** 2
     jackknife = (size - 1) * float(without_one.var())
     variance = max(jackknife, (1 - delta**2) / (size**2 - 1))
     return Cliff(delta, dominance_interval(delta, variance, size), within)
+
+
+def _wins_less_losses(values: Floats, others: Floats) -> Floats:
+    """How many of `others` are below every value, less those above it; by sorting, not by S² comparisons."""
+    ordered = np.sort(others)
+    below, above = np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
+    return (below - (len(others) - above)).astype(np.float64)
 
 
 def dominance_interval(delta: float, variance: float, size: int) -> Interval:

@@ -31,6 +31,7 @@ from ntmp_cli.learning.training_data import (
     training_sample,
     training_shares,
 )
+from ntmp_cli.progress import long_step
 from ntmp_cli.tuple_source import TupleSource
 
 log = logging.getLogger(__name__)
@@ -121,9 +122,10 @@ def _targets(method: GradientMethod, training: Training) -> InstanceTargets | No
                 hint="It is an upper bound for simulated tuples; use the method count on real ones.",
             )
         return training.true_labels(method)
-    if targets == "weights":
-        return prior_weights(training.config, training.source)
-    return discriminant_targets(training.config, training.source) if targets == "discriminant" else None
+    with long_step("fitting the closed form"):
+        if targets == "weights":
+            return prior_weights(training.config, training.source)
+        return discriminant_targets(training.config, training.source) if targets == "discriminant" else None
 
 
 def _scorer(method: Method, training: Training, data: Sequence[TrainingData]) -> Scorer:
@@ -139,10 +141,12 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     config, source = training.config, training.source
     data = training.data or training_shares(source, config)
     scorer = _scorer(method, training, data)
-    fit = method.fit(fit_data(data[0], scorer))
+    with long_step(f"fitting the method {config.method}"):
+        fit = method.fit(fit_data(data[0], scorer))
     scorer.set_linear(fit.weight, fit.bias)
     heldout, test = source.heldout(), source.test_instances()
-    risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
+    with long_step("scoring held-out tuples"):
+        risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}
     instances = source.task.instances + source.task.unlabeled
     record = EpochRecord(1, fields, predict(scorer, test), time.perf_counter() - started, instances)

@@ -8,14 +8,16 @@ fitted to the counts, and resampled tuples would give others: to first order the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ntmp_cli.counting.calibrated_fit import calibrated_fit
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.prior.binned_sums import BLOCK_BYTES
 from ntmp_cli.prior.estimator import Floats, ScoredTuples
 
 BINS = 64
@@ -38,32 +40,33 @@ def drift(data: ScoredTuples, rng: np.random.Generator, resamples: int = 500) ->
     sizes, unlabeled = data.sizes, data.unlabeled
     fit = calibrated_fit(data.scores, CountObjective(data.observed))
     edges = np.unique(np.quantile(np.concatenate([data.scores, unlabeled]), np.linspace(0, 1, BINS + 1)[1:-1]))
-    shape = (len(sizes), len(edges) + 1)
-    cells = np.repeat(np.arange(len(sizes)), sizes) * shape[1] + np.searchsorted(edges, data.scores, side="right")
+    bins, offsets = len(edges) + 1, np.concatenate([[0], np.cumsum(sizes)])
+    place = np.searchsorted(edges, data.scores, side="right")
 
-    def by_bin(weights: Floats | None = None) -> Floats:
-        """Sums over the members of a tuple in a bin, (T, bins)."""
-        sums: Floats = np.bincount(cells, weights, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    def posterior(theta: Floats) -> Floats:
+        return count_posterior(fit.basis @ theta, data.observed)
+
+    def by_bin(weights: Floats) -> Floats:
+        sums: Floats = np.bincount(place, weights, minlength=bins).astype(np.float64)
         return sums
 
-    def positives(theta: Floats) -> Floats:
-        return by_bin(count_posterior(fit.basis @ theta, data.observed))
-
-    positive = positives(fit.theta)
-    negative = by_bin() - positive
+    at_fit = posterior(fit.theta)
+    # (T, bins) what the members of a tuple weigh in their bins.
+    positive, negative = (csr_array((w, place, offsets), shape=(len(sizes), bins)) for w in (at_fit, 1 - at_fit))
     # (K, bins) how the positives of a bin change with the fit.
     by_theta = np.stack(
-        [(positives(fit.theta + e) - positives(fit.theta - e)).sum(axis=0) / (2 * e.sum()) for e in _steps(fit.basis)]
+        [by_bin(posterior(fit.theta + e) - posterior(fit.theta - e)) / (2 * e.sum()) for e in _steps(fit.basis)]
     )
-    pool = np.bincount(np.searchsorted(edges, unlabeled, side="right"), minlength=shape[1]).astype(np.float64)
+    pool = np.bincount(np.searchsorted(edges, unlabeled, side="right"), minlength=bins).astype(np.float64)
 
-    gap, prior = _gap(positive.sum(axis=0)[None], negative.sum(axis=0)[None], pool[None])
-    weights = _resampled(len(sizes), data.blocks, rng, resamples)
-    moved = (weights - 1) @ fit.influence / len(sizes) @ by_theta
+    gap, prior = _gap(by_bin(at_fit)[None], by_bin(1 - at_fit)[None], pool[None])
+    resampled = []
+    for weights in _weights_of_tuples(data, resamples, rng):
+        moved = (weights - 1) @ fit.influence / len(sizes) @ by_theta
+        resampled.append((np.maximum(weights @ positive + moved, 0), np.maximum(weights @ negative - moved, 0)))
+    resampled_positive, resampled_negative = map(np.concatenate, zip(*resampled, strict=True))
     resampled_pool = rng.multinomial(len(unlabeled), pool / len(unlabeled), size=resamples).astype(np.float64)
-    gaps, priors = _gap(
-        np.maximum(weights @ positive + moved, 0), np.maximum(weights @ negative - moved, 0), resampled_pool
-    )
+    gaps, priors = _gap(resampled_positive, resampled_negative, resampled_pool)
     statistic = float(np.abs(gap).max())
     larger = np.abs(gaps - gap).max(axis=1) >= statistic
     return Drift(statistic, float(prior[0]), float((1 + larger.sum()) / (1 + resamples)), float(priors.std()))
@@ -76,12 +79,14 @@ def _steps(basis: Floats) -> Floats:
     return steps
 
 
-def _resampled(tuples: int, blocks: NDArray[np.int64] | None, rng: np.random.Generator, resamples: int) -> Floats:
-    """How often every tuple is in every resample, (R, T); blocks are resampled whole."""
-    codes = np.arange(tuples) if blocks is None else np.unique(blocks, return_inverse=True)[1]
-    number = int(codes.max()) + 1
-    counts = rng.multinomial(number, np.full(number, 1 / number), size=resamples)
-    return counts[:, codes].astype(np.float64)
+def _weights_of_tuples(data: ScoredTuples, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """How often every tuple is in every resample, (some resamples, T) at a time; blocks are resampled whole."""
+    codes = None if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
+    number = len(data.sizes) if codes is None else int(codes.max()) + 1
+    step = max(1, BLOCK_BYTES // (8 * len(data.sizes)))
+    for first in range(0, resamples, step):
+        counts = rng.multinomial(number, np.full(number, 1 / number), size=min(step, resamples - first))
+        yield (counts if codes is None else counts[:, codes]).astype(np.float64)
 
 
 def _gap(positive: Floats, negative: Floats, pool: Floats) -> tuple[Floats, Floats]:

@@ -17,6 +17,7 @@ from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
 from ntmp_cli.prior.score_interval import prior_interval
 from ntmp_cli.prior.tails import NeymanPearson, neyman_pearson
+from ntmp_cli.progress import long_step
 
 DEFAULT, CROSS_CHECK = "em-affine", "moments"
 # An interval is given when at most this share of its resamples is undefined.
@@ -134,9 +135,11 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
 
 def _resampled(sums: BinnedSums, number: int, rng: np.random.Generator) -> dict[str, Floats]:
     values: dict[str, list[Floats]] = {name: [] for name in priors.names()}
-    for sample in sums.resamples(number, rng):
-        for name, blocks in values.items():
-            blocks.append(priors.get(name)(sample))
+    with long_step("bootstrapping the prior", number, "resamples") as advance:
+        for sample in sums.resamples(number, rng):
+            for name, blocks in values.items():
+                blocks.append(priors.get(name)(sample))
+            advance(len(sample.unlabeled))
     return {name: np.concatenate(blocks) if blocks else np.empty(0) for name, blocks in values.items()}
 
 

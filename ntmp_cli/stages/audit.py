@@ -48,6 +48,7 @@ from ntmp_cli.learning.tables.training import cross_fitted_tuples
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.progress import long_step
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
 from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
@@ -135,7 +136,7 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         "tuples": summary.tuples.train,
         "mean_rate": summary.mean_rate,
         "prior": prior,
-        "repeated_instances": repeated_between_halves(stored) if stored.shares_instances else 0.0,
+        "repeated_instances": _repeated(stored) if stored.shares_instances else 0.0,
         "identifiable": None,
         "gap": None,
         "advice": [],
@@ -155,6 +156,11 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         "gap": designed["conditioning"]["gap"],
         "advice": [change["text"] for change in designed["changes"]],
     }
+
+
+def _repeated(stored: StoredTuples) -> float:
+    with long_step("searching repeated instances"):
+        return repeated_between_halves(stored)
 
 
 # After training -----------------------------------------------------------------------------------
@@ -209,7 +215,8 @@ def _judge(
         compared = ScoredTuples(
             z[new], sizes[new_tuples], counts[new_tuples], unlabeled, noise=audited.noise, blocks=blocks
         )
-        moved = drift(compared, stream(config.seed, "drift"), config.resamples)
+        with long_step("testing drift"):
+            moved = drift(compared, stream(config.seed, "drift"), config.resamples)
     rows = _rows(config, tuples, audited, sizes, counts, positions)
     facts = {
         "tuples_judged": len(sizes),
@@ -296,8 +303,9 @@ def _noise_of(
     folds: list[ScoredTuples], config: AuditConfig, spread: float
 ) -> tuple[CountAudit, list[Floats], list[Floats]]:
     """The audit over all folds, and each fold's scores recalibrated at the noise rate that the audit estimates."""
-    audited = audit_folds(folds, spread, config.confidence)
-    lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
+    with long_step("judging counts"):
+        audited = audit_folds(folds, spread, config.confidence)
+        lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
     z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
     return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
 
@@ -354,7 +362,8 @@ def _expected(
     blocks = None if blocks is None else blocks[-judged:]
     where = deployment(run.summary, None, pool or summary.instances.train, config.confidence)
     scored = scored_counts(run.summary, scores, noise, blocks)
-    return as_json(expected_of_run(scored, -tuple_shift(run.summary), where))
+    with long_step("expecting accuracy"):
+        return as_json(expected_of_run(scored, -tuple_shift(run.summary), where))
 
 
 def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:

@@ -72,6 +72,7 @@ from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise
 from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.plugins import plugin_settings
+from ntmp_cli.progress import long_step
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,11 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
     names = list(config.metrics) or metrics.names()
     for name in names:
         metrics.get(name)
-    opened = [open_artifact(path, "run") for path in runs]
+    with long_step("opening runs", len(runs), "runs") as advance:
+        opened = []
+        for path in runs:
+            opened.append(open_artifact(path, "run"))
+            advance(1)
     _require_test_labels(opened)
     grouped = _groups(opened)
     reference = _reference(config.reference, grouped)
@@ -92,14 +97,17 @@ def evaluate(config: EvaluateConfig, runs: Sequence[Path], out: Path, *, if_exis
         return read_evaluation(kept)
 
     tables = _Tables()
-    for run, group in zip(opened, grouped, strict=True):
-        _evaluate_run(run, group, names, tables)
+    with long_step("evaluating runs", len(opened), "runs") as advance:
+        for run, group in zip(opened, grouped, strict=True):
+            _evaluate_run(run, group, names, tables)
+            advance(1)
     if not config.metrics:
         names = tables.without_unused_metrics(names)
-    groups = summarise(tables.rows)
-    compared = [] if reference is None else compare(tables.rows, reference, family=config.family)
+    with long_step("comparing runs"):
+        groups = summarise(tables.rows)
+        compared = [] if reference is None else compare(tables.rows, reference, family=config.family)
+        ranked = rankings(groups)
     _say_what_is_compared(config.reference, reference, compared, grouped)
-    ranked = rankings(groups)
 
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(ROWS, json_lines(tables.rows), rows=len(tables.rows))

@@ -17,6 +17,8 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
+from ntmp_cli.artifacts.feature_rows import FeatureRow
+from ntmp_cli.artifacts.layout import FEATURES
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config, trained_law
 from ntmp_cli.artifacts.stored_scorer import load_network, load_score
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
@@ -122,8 +124,11 @@ def _features(tuples: TuplesArtifact) -> list[FeatureGroup]:
     summary = tuples.summary
     if not summary.features:
         return [FeatureGroup(f"feature {at + 1}", slice(at, at + 1)) for at in range(summary.instance.shape[0])]
+    rows = summary.features
+    if tuples.has(FEATURES):  # the manifest lists only the first ones
+        rows = tuple(FeatureRow.model_validate(row) for row in tuples.read_json(FEATURES))
     groups, at = [], 0
-    for feature in summary.features:
+    for feature in rows:
         if feature.width:
             groups.append(FeatureGroup(feature.name, slice(at, at + feature.width)))
         at += feature.width

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import BLOCKS, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
+from ntmp_cli.artifacts.feature_rows import FeatureRow, feature_rows, is_long, listed_rows
+from ntmp_cli.artifacts.layout import BLOCKS, FEATURES, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import TuplesSummary, feature_rows
+from ntmp_cli.artifacts.summaries import TuplesSummary
 from ntmp_cli.artifacts.summary_fields import (
     InstanceSummary,
     KnowledgeSummary,
@@ -35,20 +36,25 @@ from ntmp_cli.counting.laws import parse_law
 from ntmp_cli.counting.recorded import exact_rows, known_counts
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.data.user.count_cells import CountColumn
-from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks, runs_of_tuples
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
 from ntmp_cli.data.user.rows import FeatureColumns
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, LateTextError
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import LateTextError
+from ntmp_cli.data.user.table_sets import files_read, table_paths
+from ntmp_cli.progress import Advance, long_step
 from ntmp_cli.randomness import stream
 
 log = logging.getLogger(__name__)
 
-# Rows per block of the statistics: fixed, so that they do not depend on how the files were read.
+# Rows per block of the statistics: fixed, so that they do not depend on how the files were read; fewer where rows are
+# so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
+STATISTICS_BYTES = 64 * 2**20
 PIECE_BYTES = 4 * 2**20
 # So many zeros beside no count below this may be suppressed counts.
 FEW_ZEROS = 5
@@ -78,14 +84,18 @@ def import_tuples(
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    reads = (*inputs.paths().values(), *_places_of_images(inputs, opened))
-    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, tuple(_lineage(inputs, opened)), reads)
+    named = (file for path in inputs.paths().values() for file in files_read(path))
+    reads = (*named, *_places_of_images(inputs, opened))
+    with long_step("hashing the input"):
+        lineage = tuple(_lineage(inputs, opened))
+    plan = Plan("tuples", config.model_dump(mode="json"), config.seed, lineage, reads)
     if kept := existing_output(out, plan, if_exists):
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
         splits = _split(imported, config)
-        mapping = _fit(config, opened, imported, splits, temporary)
+        with long_step("computing means and spreads"):
+            mapping = _fit(config, opened, imported, splits, temporary)
         _write(staging, imported, splits, mapping, temporary)
         staging.summary = _summary(inputs, opened, imported, splits, mapping)
         for text in staging.summary.warnings:
@@ -141,8 +151,10 @@ def _roles(config: ImportTuplesConfig) -> Roles:
 def _lineage(inputs: Inputs, opened: ImportSources) -> Iterator[dict[str, str]]:
     """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else []
-        identity = _hash_of(path, files) if path.is_dir() else sha256_file(path)
+        files = table_paths(path)
+        if files is None and path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+        identity = sha256_file(path) if files is None else _hash_of(path, files)
         yield {"kind": role, "name": path.resolve().name, "sha256": identity}
     for role, path, named in _images_elsewhere(inputs, opened):
         files = sorted({file for file in named if file.is_file()})
@@ -212,7 +224,8 @@ def _fit(
         assert images is not None, "images were read"
         return FeatureMapping(roles=_roles(config), features=images)
     rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
-    blocks = (temporary.gather(block) for block in blocks_of(rows, STATISTICS_ROWS))
+    size = max(1, min(STATISTICS_ROWS, STATISTICS_BYTES // (8 * len(names))))
+    blocks = (temporary.gather(block) for block in blocks_of(rows, size))
     features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
     return FeatureMapping(roles=_roles(config), ignored=config.ignore, features=features)
 
@@ -224,12 +237,15 @@ def _write(
     item = int(np.prod(shape)) * dtype.itemsize
     for split, tuples in splits.tuples.items():
         per_shard = max(1, round(SHARD_BYTES * len(tuples) / (item * len(tuples.rows))))
-        blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary)
-        write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
+        with long_step(f"writing tuples ({split})", len(tuples), "tuples") as advance:
+            blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary, advance)
+            write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
     for split, rows in splits.unlabeled.items():
-        for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
-            name = f"{split}/unlabeled-{number:05d}.h5"
-            write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
+        with long_step(f"writing the pool ({split})", len(rows), "rows") as advance:
+            for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
+                name = f"{split}/unlabeled-{number:05d}.h5"
+                write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
+                advance(len(shard))
     if len(imported.test):
         pieces = _pieces(imported.test, item, mapping, temporary)
         write_instances(staging, TEST_INSTANCES, pieces, len(imported.test), scale=scale)
@@ -237,21 +253,22 @@ def _write(
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=imported.labels)
     staging.add_json(MAPPING, mapping.model_dump(mode="json"))
+    if is_long(features := _feature_rows(imported, mapping)):
+        staging.add_json(FEATURES, [row.to_json() for row in features], rows=len(features))
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
     if imported.tuples.blocks:
         staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
 
 
-def _blocks(tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows) -> Iterator[TupleBlock]:
-    """Blocks of tuples that have about so many rows; no tuple is cut."""
-    start = 0
-    while start < len(tuples):
-        stop = int(np.searchsorted(tuples.offsets, tuples.offsets[start] + rows, side="right")) - 1
-        stop = min(max(stop, start + 1), len(tuples))
+def _blocks(
+    tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows, advance: Advance
+) -> Iterator[TupleBlock]:
+    """Blocks of tuples that have about so many rows."""
+    for start, stop in runs_of_tuples(tuples.offsets, rows):
         a, b = tuples.offsets[start], tuples.offsets[stop]
         instances = _instances(mapping, temporary.gather(tuples.rows[a:b]))
         yield TupleBlock(instances, tuples.offsets[start : stop + 1] - a, tuples.counts[start:stop])
-        start = stop
+        advance(stop - start)
 
 
 def _pieces(
@@ -314,7 +331,7 @@ def _summary(
         reuse=None,
         count_noise=None,
         positive_classes=(),
-        features=feature_rows(mapping, [] if imported.survey.missing is None else imported.survey.missing.tolist()),
+        features=listed_rows(_feature_rows(imported, mapping)),
         notes=(),
         warnings=(
             *_warnings(strata, has_pool=bool(sizes["unlabeled"].train)),
@@ -324,6 +341,11 @@ def _summary(
         ),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
     )
+
+
+def _feature_rows(imported: ImportedRows, mapping: FeatureMapping) -> tuple[FeatureRow, ...]:
+    missing = imported.survey.missing
+    return feature_rows(mapping, [] if missing is None else missing.tolist())
 
 
 def _spec(strata: Sequence[StratumRow]) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
-from ntmp_cli.artifacts.layout import MAPPING, TEST_INSTANCES, TEST_LABELS
+from ntmp_cli.artifacts.feature_rows import feature_rows, is_long, listed_rows
+from ntmp_cli.artifacts.layout import FEATURES, MAPPING, TEST_INSTANCES, TEST_LABELS
 from ntmp_cli.artifacts.oracle import OracleWriter, writing_oracle
 from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
-from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary, feature_rows
+from ntmp_cli.artifacts.summaries import Reuse, TuplesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary, KnowledgeSummary, PoolSizes, Sizes, Strata, strata_rows
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.counting.recorded import Counts, join
@@ -102,6 +103,8 @@ def tuples_from_labelled(
             oracle.append(labels=test_positive)
         if data.mapping is not None:
             staging.add_json(MAPPING, data.mapping.model_dump(mode="json"))
+            if is_long(rows := feature_rows(data.mapping, data.missing)):
+                staging.add_json(FEATURES, [row.to_json() for row in rows], rows=len(rows))
         staging.summary = _summary(config, data, sample, recorded, warnings)
     return open_artifact(out, "tuples")
 
@@ -271,7 +274,7 @@ def _summary(
         reuse=Reuse(**sample.samplers["train"].reuse()),
         count_noise=config.count_noise,
         positive_classes=tuple(config.positive or data.positive),
-        features=() if data.mapping is None else feature_rows(data.mapping, data.missing),
+        features=() if data.mapping is None else listed_rows(feature_rows(data.mapping, data.missing)),
         notes=tuple(data.notes),
         warnings=tuple(warnings),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),

@@ -19,21 +19,28 @@ from ntmp_cli.artifacts.runs import open_run, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
 from ntmp_cli.artifacts.table_writer import IfFileExists, TableWriter, require_writable, writing_table
+from ntmp_cli.artifacts.temporary_batches import TemporaryBatches
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.laws import count_noise, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.data.user.count_cells import NONE, CountColumn, CountsAre
-from ntmp_cli.data.user.grouping import RowCounts, counts_of_tuples
+from ntmp_cli.data.user.grouping import RowCounts, counts_of_tuples, runs_of_tuples
 from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
 from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, as_text
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
+from ntmp_cli.progress import long_step
 
 log = logging.getLogger(__name__)
+
+# Members of the tuples whose posteriors are computed at once.
+POSTERIOR_ROWS = 2**18
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def predict_rows(
 
     run = open_run(run_path)
     if options.stream is None:
-        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
     mapping = read_mapping(run)
     rows = open_new_rows(
@@ -82,8 +89,10 @@ def predict_rows(
     )
     scorer = Scoring(run, mapping, config, options.device)
     positives = total = 0
-    with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
-        blocks = _with_posteriors(rows, scorer, run) if config.with_counts else _blocks(rows, scorer)
+    beside = out.absolute().parent if options.stream is None else None
+    writing = writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids)
+    with writing as table, TemporaryBatches(beside) as held:
+        blocks = _with_posteriors(rows, scorer, run, held) if config.with_counts else _blocks(rows, scorer)
         for block in blocks:
             table.write(block)
             total += block.num_rows
@@ -198,7 +207,7 @@ def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     """Output rows, block by block."""
     problems = Problems()
     start = 0
-    for rows in source.rows(problems):
+    for rows in _watched(source, problems):
         if problems.total:  # the rest is read to list what is wrong there as well
             continue
         scores = scoring.scores(rows)
@@ -210,18 +219,26 @@ def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     problems.raise_if_any()
 
 
-def _with_posteriors(source: RowSource, scoring: Scoring, run: RunArtifact) -> Iterator[Any]:
-    """Output rows with P(y=1 | scores, count). Rows of a tuple may lie anywhere, so ids and scores are held."""
+def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
+    with long_step(f"scoring {source.where}", source.expected_rows, "rows") as advance:
+        for rows in source.rows(problems):
+            yield rows
+            advance(len(rows.cells))
+
+
+def _with_posteriors(source: RowSource, scoring: Scoring, run: RunArtifact, held: TemporaryBatches) -> Iterator[Any]:
+    """Output rows with P(y=1 | scores, count). Rows of a tuple may lie anywhere: what names them is held on disk."""
     problems = Problems()
-    held: list[tuple[dict[str, Any], NDArray[np.float64]]] = []
+    scored: list[NDArray[np.float64]] = []
     ids: list[Any] = []
     counts: list[NDArray[np.int32]] = []
     column = _count_column(run)
     start = 0
-    for rows in source.rows(problems):
+    for rows in _watched(source, problems):
         if problems.total:
             continue
-        held.append((_names(source, rows, start), scoring.scores(rows)))
+        held.append(_names(source, rows, start))
+        scored.append(scoring.scores(rows))
         ids.append(as_text(rows.roles["tuple"]).dictionary_encode())
         law = rows.roles.get("law")
         values, wrong = column.codes(as_text(rows.roles["count"]), None if law is None else as_text(law))
@@ -230,22 +247,24 @@ def _with_posteriors(source: RowSource, scoring: Scoring, run: RunArtifact) -> I
         counts.append(values)
         start += len(rows.cells)
     problems.raise_if_any()
-    if not held:
+    if not scored:
         return
     codes, names = tuple_codes(ids)
     tuples = counts_of_tuples(codes, RowCounts(np.concatenate(counts), column), names, source.place, problems)
     problems.raise_if_any()
-    scores = np.concatenate([block for _, block in held])
+    scores = np.concatenate(scored)
     posterior = np.full(len(scores), np.nan)
-    if len(tuples):
+    law = count_noise(run.summary.count_noise)
+    for first, last in runs_of_tuples(tuples.offsets, POSTERIOR_ROWS):
         # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        law = count_noise(run.summary.count_noise)
-        observed = CountObservations(np.diff(tuples.offsets), tuples.counts, law)
-        posterior[tuples.rows] = count_posterior(scoring.log_odds(scores[tuples.rows]), observed)
+        members = tuples.rows[tuples.offsets[first] : tuples.offsets[last]]
+        observed = CountObservations(np.diff(tuples.offsets[first : last + 1]), tuples.counts[first:last], law)
+        posterior[members] = count_posterior(scoring.log_odds(scores[members]), observed)
     if alone := int((codes == NONE).sum()) + len(tuples.uncounted):
         log.info("%s: %d rows have no tuple or no count, and so no posterior", source.where, alone)
     start = 0
-    for columns, block in held:
+    for columns in held:
+        block = scores[start : start + len(next(iter(columns.values())))]
         given_count = posterior[start : start + len(block)]
         probabilities = scoring.probabilities(block)
         best = np.where(np.isnan(given_count), probabilities, given_count)

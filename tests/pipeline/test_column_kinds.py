@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.data.user.table_files import HEAD_BYTES
+from ntmp_cli.data.user.streams import HEAD_BYTES
 
 MARKERS = ("?", "NA", "N/A", "nan", "null", "")
 

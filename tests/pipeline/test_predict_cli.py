@@ -81,6 +81,18 @@ def test_formats_blocks_and_pipes_give_the_same_table(work, tmp_path, ntmp_done)
         assert table["label"].to_pylist() == tables[0]["label"].to_pylist()
 
 
+def test_a_pattern_of_files_is_scored_as_one_table(work, tmp_path):
+    lines = (work / "test.csv").read_text().splitlines(keepends=True)
+    middle = len(lines) // 3
+    (tmp_path / "a.csv").write_text("".join(lines[:middle]))
+    (tmp_path / "b.csv").write_text("".join([lines[0], *lines[middle:]]))
+    for name, source in (("whole", work / "test.csv"), ("pattern", tmp_path / "[ab].csv")):
+        predict_rows(PredictConfig(), work / "run", source, tmp_path / f"{name}.parquet")
+    whole, pattern = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("whole", "pattern"))
+    assert pattern["id"].to_pylist() == whole["id"].to_pylist()
+    assert np.allclose(pattern["score"].to_numpy(), whole["score"].to_numpy(), atol=1e-5)
+
+
 def test_columns_may_come_in_another_order_and_beside_others(work, tmp_path, ntmp_done):
     table = pq.read_table(work / "test.parquet")
     names = [*reversed(table.column_names)]
@@ -116,6 +128,17 @@ def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
         assert np.allclose(posterior[rows], weights / whole, atol=1e-4)
         assert np.isclose(posterior[rows].sum(), m, atol=1e-6)
     assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.5)
+
+
+def test_posteriors_do_not_depend_on_how_many_are_computed_at_once(work, tmp_path, monkeypatch):
+    read = []
+    for name, rows in (("all", 2**18), ("few", 50)):
+        monkeypatch.setattr("ntmp_cli.stages.predict.POSTERIOR_ROWS", rows)
+        out = tmp_path / f"{name}.parquet"
+        predict_rows(PredictConfig(with_counts=True), work / "run", work / "tuples.csv", out)
+        read.append(pq.read_table(out))
+    assert read[0].drop_columns(["posterior"]).equals(read[1].drop_columns(["posterior"]))
+    np.testing.assert_allclose(*(np.asarray(table["posterior"]) for table in read), rtol=1e-9)
 
 
 def test_rows_without_tuple_have_no_posterior_but_a_probability(work, tmp_path, ntmp_done):

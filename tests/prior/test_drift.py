@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logit
 
+from ntmp_cli.prior import drift as module
 from ntmp_cli.prior.drift import drift
 from ntmp_cli.prior.estimator import ScoredTuples
 
@@ -44,3 +45,9 @@ def test_copies_of_tuples_are_no_evidence_where_they_are_of_one_block():
 
 def test_negatives_that_look_different_are_noticed():
     assert max(p_value(seed, moved=-1.0)[0] for seed in range(5)) < 0.02
+
+
+def test_the_size_of_the_blocks_of_resamples_changes_nothing(monkeypatch):
+    whole = [p_value(3, copies=2, in_blocks=blocks) for blocks in (False, True)]
+    monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 1200 * 7)  # seven resamples of 1200 tuples
+    np.testing.assert_allclose([p_value(3, copies=2, in_blocks=blocks) for blocks in (False, True)], whole, rtol=1e-12)

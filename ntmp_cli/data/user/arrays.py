@@ -165,6 +165,8 @@ class ArrayRows:
                     hint=f"Store one {'tuple id' if role == 'tuple' else role} per {per}.",
                 )
         self._preview: list[dict[str, Any]] = []
+        self.expected_rows = shape[0]
+        self._columns = None if self._images else tuple(f"x{j}" for j in range(shape[1]))
 
     @property
     def role_names(self) -> dict[Role, str]:
@@ -172,7 +174,7 @@ class ArrayRows:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        return None if self._images else tuple(f"x{j}" for j in range(self._file.shapes[self._name][0][1]))
+        return self._columns
 
     def image_features(self) -> ImageFeatures | None:
         return self._images

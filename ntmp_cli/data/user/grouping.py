@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -107,6 +107,16 @@ def _record(column: CountColumn, code: int, n: int) -> tuple[float, float, str] 
         return column.record(code, n)
     except CellError as error:
         return str(error)
+
+
+def runs_of_tuples(offsets: RowNumbers, rows: int) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of successive tuples that have about so many rows; no tuple is cut."""
+    start, tuples = 0, len(offsets) - 1
+    while start < tuples:
+        stop = int(np.searchsorted(offsets, offsets[start] + rows, side="right")) - 1
+        stop = min(max(stop, start + 1), tuples)
+        yield start, stop
+        start = stop
 
 
 def blocks_of_tuples(

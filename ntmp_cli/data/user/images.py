@@ -74,6 +74,7 @@ class ImageRows:
     ) -> None:
         self.where, self.files, self._places, self._image_format = where, files, places, image_format
         self._roles, self._role_names = roles, role_names
+        self.expected_rows = len(files)
 
     @property
     def role_names(self) -> dict[Role, str]:

@@ -33,7 +33,9 @@ from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, Tab
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportSources, read_blocks, read_counts
 from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, TableRows, open_table_rows, require_column
-from ntmp_cli.data.user.table_files import BLOCK_BYTES, STDIN, TableFile, is_table, open_table
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import STDIN, TableFile, open_table
+from ntmp_cli.data.user.table_sets import is_tables, open_tables, place_of_images, require_input
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.tuple_source import InstanceFormat
 
@@ -71,15 +73,14 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
     for path in inputs.paths().values():
         if path == STDIN:
             raise UsageError("an import reads its files more than once, so not from standard input")
-        if not path.exists():
-            raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
+        require_input(path)
     image_format = ImageFormat(options.resize, allow_outside=inputs.allow_outside)
     main = inputs.main
     unlabeled_inside: RowSource | None = None
     counts_file = inputs.counts
-    if is_table(main):
+    if is_tables(main):
         rows = _main_table(
-            open_table(main, options.block_bytes), main, options, image_format, counts_apart=counts_file is not None
+            open_tables(main, options.block_bytes), main, options, image_format, counts_apart=counts_file is not None
         )
     elif is_array_file(main):
         rows, unlabeled_inside = _main_arrays(
@@ -118,7 +119,7 @@ def _main_table(
     if _has_images(table, roles):
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
         present = _columns_of(table.types, roles, ("tuple", *optional))
-        return table_of_images(table, path.parent, roles.image_column, image_format, present)
+        return table_of_images(table, place_of_images(path), roles.image_column, image_format, present)
     return open_table_rows(table, roles, options.features, required=("tuple",), optional=optional)
 
 
@@ -147,13 +148,13 @@ def _other(
     path: Path, options: ImportOptions, image_format: ImageFormat, main: RowSource, required: Sequence[Role]
 ) -> RowSource:
     """Unlabeled or test rows, with the features of the main file."""
-    if is_table(path):
-        table = open_table(path, options.block_bytes)
+    if is_tables(path):
+        table = open_tables(path, options.block_bytes)
         if isinstance(main, ImageRows):
             for name in (options.roles.image_column, *(getattr(options.roles, f"{role}_column") for role in required)):
                 require_column(table, name, "which is needed")
             present = _columns_of(table.types, options.roles, (*required, "id"))
-            return table_of_images(table, path.parent, options.roles.image_column, image_format, present)
+            return table_of_images(table, place_of_images(path), options.roles.image_column, image_format, present)
         if main.columns is None:
             raise _unlike(path, main)
         # The main file may turn out to have categories further down: both then read them as such.
@@ -197,10 +198,9 @@ def open_new_rows(
     features = mapping.features if mapping else None
     required = needed
     optional: tuple[Role, ...] = ("id", "law") if with_counts else () if grouped else ("id", "tuple", "count")
-    if path != STDIN and not path.exists():
-        raise DataError(f"{path}: no such file", hint="A relative path starts at the current directory.")
-    if is_table(path):
-        table = open_table(path, options.block_bytes)
+    require_input(path)
+    if is_tables(path):
+        table = open_tables(path, options.block_bytes)
         if isinstance(features, TableFeatures):
             known = {*(mapping.ignored if mapping else ()), *roles.model_dump().values()}
             columns = FeatureColumns(features.categorical, ignore=known, names=features.names)
@@ -210,7 +210,7 @@ def open_new_rows(
                 require_column(table, getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
             present = _columns_of(table.types, roles, (*required, *optional))
             image_format = _image_format(features, instance, options, path)
-            return table_of_images(table, path.parent, roles.image_column, image_format, present)
+            return table_of_images(table, place_of_images(path), roles.image_column, image_format, present)
         raise UsageError(
             f"{path}: this run was not trained on the columns of a table, but on arrays of shape {_shape(instance)}",
             hint="Pass an .npz or .npy file of such arrays, or a folder of images.",

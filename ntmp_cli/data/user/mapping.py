@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -96,7 +97,7 @@ class TableFeatures(_Stored):
 
     @property
     def width(self) -> int:
-        return sum(column.value_width + column.indicator for column in self.columns)
+        return self._layout.width
 
     @property
     def names(self) -> list[str]:
@@ -108,40 +109,56 @@ class TableFeatures(_Stored):
 
     def apply(self, cells: Cells) -> NDArray[np.float32]:
         """The network's input (N, width) of raw cells (N, columns)."""
-        missing = np.isnan(cells)
-        out = np.zeros((len(cells), self.width), np.float32)
-        numeric = [(j, c) for j, c in enumerate(self.columns) if isinstance(c, Numeric)]
-        starts = self._starts()
-        if numeric:
-            which = [j for j, _ in numeric]
-            mean, scale = np.array([c.mean for _, c in numeric]), np.array([c.scale for _, c in numeric])
+        layout, missing = self._layout, np.isnan(cells)
+        out = np.zeros((len(cells), layout.width), np.float32)
+        if len(layout.numeric):
             with np.errstate(over="ignore"):
-                z = np.clip((cells[:, which] - mean) / scale, -_FLOAT32, _FLOAT32)
-            z[missing[:, which]] = 0.0
-            out[:, [starts[j] for j in which]] = z
-        for j, column in enumerate(self.columns):
-            if isinstance(column, OneHot):
-                codes = np.array([text_code(text) for text in column.categories])
-                out[:, starts[j] : starts[j] + len(codes)] = cells[:, j, None] == codes
-            elif isinstance(column, Hashed):
-                rows = np.flatnonzero(~missing[:, j])
-                out[rows, starts[j] + cells[rows, j].astype(np.int64) % column.width] = 1.0
-            if column.indicator:
-                out[:, starts[j] + column.value_width] = missing[:, j]
+                z = np.clip((cells[:, layout.numeric] - layout.mean) / layout.scale, -_FLOAT32, _FLOAT32)
+            z[missing[:, layout.numeric]] = 0.0
+            out[:, layout.starts[layout.numeric]] = z
+        for j, codes in layout.one_hot.items():
+            out[:, layout.starts[j] : layout.starts[j] + len(codes)] = cells[:, j, None] == codes
+        for j, width in layout.hashed.items():
+            rows = np.flatnonzero(~missing[:, j])
+            out[rows, layout.starts[j] + cells[rows, j].astype(np.int64) % width] = 1.0
+        out[:, layout.indicator_places] = missing[:, layout.with_indicator]
         return out
 
     def unseen(self, cells: Cells) -> dict[str, int]:
         """Columns with categories that no training instance had, and in how many rows."""
         numbers = {}
-        for j, column in enumerate(self.columns):
-            if isinstance(column, OneHot):
-                known = np.array([np.nan, *map(text_code, column.categories)])
-                numbers[column.name] = int((~np.isin(cells[:, j], known) & ~np.isnan(cells[:, j])).sum())
+        for j, codes in self._layout.one_hot.items():
+            column = cells[:, j]
+            numbers[self.columns[j].name] = int((~np.isin(column, codes) & ~np.isnan(column)).sum())
         return {name: rows for name, rows in numbers.items() if rows}
 
-    def _starts(self) -> list[int]:
-        widths = [column.value_width + column.indicator for column in self.columns]
-        return [0, *np.cumsum(widths).tolist()][:-1]
+    @cached_property
+    def _layout(self) -> _Layout:
+        return _Layout(self.columns)
+
+
+class _Layout:
+    """Where the columns of a table go in the network's input: computed once, because a table may have many."""
+
+    def __init__(self, columns: Sequence[Numeric | OneHot | Hashed]) -> None:
+        value_widths = np.array([column.value_width for column in columns], np.int64)
+        has_indicator = np.array([column.indicator for column in columns], bool)
+        ends = np.cumsum(value_widths + has_indicator)
+        self.width = int(ends[-1]) if len(columns) else 0
+        self.starts = ends - value_widths - has_indicator
+        self.with_indicator = np.flatnonzero(has_indicator)
+        self.indicator_places = (self.starts + value_widths)[self.with_indicator]
+        numeric = [(j, column) for j, column in enumerate(columns) if isinstance(column, Numeric)]
+        self.numeric = np.array([j for j, _ in numeric], np.int64)
+        self.mean, self.scale = (
+            np.array([getattr(column, name) for _, column in numeric]) for name in ("mean", "scale")
+        )
+        self.one_hot = {
+            j: np.array([text_code(text) for text in column.categories])
+            for j, column in enumerate(columns)
+            if isinstance(column, OneHot)
+        }
+        self.hashed = {j: column.width for j, column in enumerate(columns) if isinstance(column, Hashed)}
 
 
 class ImageFeatures(_Stored):

@@ -29,6 +29,7 @@ from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows, RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
 from ntmp_cli.errors import ONE_COUNT, DataError, UsageError, did_you_mean
+from ntmp_cli.progress import long_step
 
 # Takes the raw cells of a block of rows.
 CellSink = Callable[[NDArray[Any]], None]
@@ -117,12 +118,14 @@ def read_rows(
         if source is None:
             continue
         file = files[name] = _FileColumns(source, total)
-        for rows in source.rows(problems):
-            file.keep(rows)
-            if name != "test":
-                survey.add(rows)
-            if not problems.total:  # nothing will be written, so nothing need be kept
-                sink(rows.cells)
+        with long_step(f"reading {source.where}", source.expected_rows, "rows") as advance:
+            for rows in source.rows(problems):
+                file.keep(rows)
+                if name != "test":
+                    survey.add(rows)
+                if not problems.total:  # nothing will be written, so nothing need be kept
+                    sink(rows.cells)
+                advance(len(rows.cells))
         total += file.rows
         if file.rows == 0 and not problems.total:
             raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")

@@ -40,6 +40,10 @@ class RowSource(Protocol):
     def columns(self) -> tuple[str, ...] | None:
         """Names of the raw features; None for images."""
 
+    @property
+    def expected_rows(self) -> int | None:
+        """How many rows there are, or about how many; None if nothing says it."""
+
     def image_features(self) -> ImageFeatures | None:
         """Shape and type of the images, once they have been read; None for features."""
 
@@ -78,7 +82,7 @@ class TableRows:
     def __init__(
         self, table: TableFile, columns: Sequence[str], features: FeatureColumns, roles: dict[Role, str]
     ) -> None:
-        self.where = table.where
+        self.where, self.expected_rows = table.where, table.expected_rows
         self._table, self._roles, self._features = table, roles, features
         self._columns = tuple(columns)
         self._preview: list[dict[str, Any]] = []
@@ -93,10 +97,9 @@ class TableRows:
     def _decide(self) -> None:
         """Which columns of text hold categories."""
         most = self._features.most_categories
-        for name in self._columns:
-            if name in self._features.numeric or name in self.categorical or self._table.kind_of(name) != "text":
-                continue
-            values = self._table.survey(name, most)
+        known = {*self._features.numeric, *self.categorical}
+        texts = [name for name in self._columns if name not in known and self._table.kind_of(name) == "text"]
+        for name, values in self._table.surveys(texts, most).items():
             if values.has_mistakes(most):
                 self._suspects.append(name)
             elif values.others or self._table.is_category(name):
@@ -149,7 +152,7 @@ class TableRows:
         return self._preview
 
     def place(self, row: int) -> str:
-        return f"{self.where} row {row + 1}"
+        return self._table.place(row)
 
     def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
         """How to read every column; None if a column cannot be a feature."""

@@ -1,4 +1,4 @@
-"""What a table is read from: compressed files of bounded size, and standard input from its beginning."""
+"""What tables are read from: sizes of blocks, compressed files of bounded size, standard input from its beginning."""
 
 from __future__ import annotations
 
@@ -7,6 +7,32 @@ from pathlib import Path
 from typing import IO, Any
 
 from ntmp_cli.unpacking import require_unpackable
+
+BLOCK_BYTES = 2**20
+# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
+LEAST_ROWS = 256
+HEAD_BYTES = 2**20
+# The first rows say what columns hold: those of wide tables need more bytes. A file without lines is no table.
+HEAD_ROWS = 16
+MOST_HEAD_BYTES = 2**28
+
+
+def least_rows(block_bytes: int) -> int:
+    """Smaller blocks than the usual ones have fewer rows in proportion."""
+    return max(1, LEAST_ROWS * block_bytes // BLOCK_BYTES)
+
+
+def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:
+    """The beginning of a file, some lines at least; and whether that is all of it."""
+    pieces: list[bytes] = []
+    size = lines = 0
+    while size < HEAD_BYTES or (lines <= HEAD_ROWS and size < MOST_HEAD_BYTES):
+        piece = stream.read(HEAD_BYTES - size if size < HEAD_BYTES else HEAD_BYTES)
+        if not piece:
+            return b"".join(pieces), True
+        pieces.append(piece)
+        size, lines = size + len(piece), lines + piece.count(b"\n")
+    return b"".join(pieces), False
 
 
 class CountedInput(io.RawIOBase):

@@ -6,12 +6,11 @@ import io
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,15 +18,13 @@ import pyarrow.csv as pacsv
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.streams import CountedInput, ReplayedInput
+from ntmp_cli.data.user.streams import BLOCK_BYTES, HEAD_BYTES, CountedInput, ReplayedInput, first_bytes, least_rows
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.unpacking import require_regular
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
 
-BLOCK_BYTES = 2**20
-HEAD_BYTES = 2**20
 STDIN = Path("-")
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -62,7 +59,11 @@ class ValueSurvey:
 
     def add(self, column: Any, most_distinct: int) -> None:
         """Count the values of a column of text."""
-        for entry in pc.value_counts(column.drop_null()).to_pylist():
+        column = column.drop_null()
+        if len(self.distinct) > most_distinct and not cleaned(column, self.kind)[1]:
+            self.fitting += len(column)
+            return
+        for entry in pc.value_counts(column).to_pylist():
             text, times = entry["values"], entry["counts"]
             if reads_as(text, self.kind):
                 self.fitting += times
@@ -81,6 +82,9 @@ class TableFile(ABC):
 
     where: str
     types: dict[str, Any]
+    stores_types: ClassVar[bool] = False
+    """Whether the file itself says what its columns hold."""
+    expected_rows: int | None  # or about so many; None if nothing says it
 
     @abstractmethod
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
@@ -105,19 +109,24 @@ class TableFile(ABC):
         """Whether the file itself says that a column holds categories."""
         return bool(pa.types.is_dictionary(self.types[name]))
 
+    def place(self, row: int) -> str:
+        """How to name a row, counted from 0, in a message."""
+        return f"{self.where} row {row + 1}"
+
     @abstractmethod
-    def sample(self, name: str) -> Any:
-        """The first values of a column, as a column of text."""
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        """The first values of these columns, as columns of text."""
 
     @abstractmethod
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         """Blocks of all rows with these columns, as text; rows that are ragged are left out."""
 
-    def survey(self, name: str, most_distinct: int) -> ValueSurvey:
-        """Whether the first values of a column of text are numbers."""
-        survey = ValueSurvey("number")
-        survey.add(self.sample(name), most_distinct)
-        return survey
+    def surveys(self, names: Sequence[str], most_distinct: int) -> dict[str, ValueSurvey]:
+        """Whether the first values of columns of text are numbers."""
+        surveys = {name: ValueSurvey("number") for name in names}
+        for name, values in zip(names, self.samples(names), strict=True):
+            surveys[name].add(values, most_distinct)
+        return surveys
 
     def _raise_late_texts(self, wanted: Mapping[str, Kind], guess: Guess | None) -> None:
         """Look for texts in the guessed columns all through the file."""
@@ -167,22 +176,23 @@ class CsvTable(TableFile):
     def __init__(self, path: Path, block_bytes: int) -> None:
         self.path = path
         self.where = "standard input" if path == STDIN else str(path)
-        self._block = block_bytes
         self._head = b""
         with self._stream() as stream:
-            head = b""
-            while len(head) < HEAD_BYTES and (piece := stream.read(HEAD_BYTES - len(head))):
-                head += piece
+            head, is_whole = first_bytes(stream)
             if path == STDIN:
                 self._head = head
         if not head.strip():
             raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
-        self._first_lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        self._first_lines = head if is_whole else head[: head.rfind(b"\n") + 1]
         try:
             self._first_lines.decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._unreadable(error) from None
-        header = self._first_lines.partition(b"\n")[0]
+        header, _, first_rows = self._first_lines.partition(b"\n")
+        row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
+        self._block = max(block_bytes, round(row_bytes * least_rows(block_bytes)))
+        is_plain = path.suffix in (".csv", ".tsv") and row_bytes
+        self.expected_rows = round(path.stat().st_size / row_bytes) if is_plain else None
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
             conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
@@ -199,7 +209,7 @@ class CsvTable(TableFile):
         """A reader of the first lines, without those that are ragged."""
         return pacsv.open_csv(
             io.BytesIO(self._first_lines),
-            read_options=pacsv.ReadOptions(block_size=2 * HEAD_BYTES),
+            read_options=pacsv.ReadOptions(block_size=len(self._first_lines) + HEAD_BYTES),
             parse_options=self._parsing(lambda row: "skip"),
             convert_options=conversion,
         )
@@ -226,15 +236,14 @@ class CsvTable(TableFile):
             if problems.total == before:
                 raise self._unreadable(error) from None
 
-    def sample(self, name: str) -> Any:
-        return self._texts_of_head.column(name)
-
-    @cached_property
-    def _texts_of_head(self) -> Any:
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        if not names:
+            return
         try:
-            return self._from_head(_conversion(dict.fromkeys(self.types, pa.string()))).read_all()
+            head = self._from_head(_conversion(dict.fromkeys(names, pa.string()))).read_all()
         except pa.ArrowInvalid as error:
             raise self._unreadable(error) from None
+        yield from (head.column(name) for name in names)
 
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
         with self._stream() as stream, _silent_about_bytes():
@@ -374,16 +383,14 @@ def _conversion(types: Mapping[str, Any]) -> Any:
 
 
 def converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
-    """Numbers and flags as float64, text as text."""
-    columns = []
-    for name, kind in wanted.items():
-        column = batch.column(name)
-        if kind in ("number", "flag") and not pa.types.is_float64(column.type):
-            column = pc.cast(column, pa.float64(), safe=False)
+    """Numbers and flags as float64, text as text; the batch has the wanted columns, in their order."""
+    columns, is_changed = batch.columns, False
+    for j, kind in enumerate(wanted.values()):
+        if kind in ("number", "flag") and not pa.types.is_float64(columns[j].type):
+            columns[j], is_changed = pc.cast(columns[j], pa.float64(), safe=False), True
         elif kind == "text":
-            column = as_text(column)
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=list(wanted))
+            columns[j], is_changed = as_text(columns[j]), True
+    return pa.RecordBatch.from_arrays(columns, names=list(wanted)) if is_changed else batch
 
 
 def as_text(column: Any) -> Any:

@@ -26,6 +26,7 @@ from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
 from ntmp_cli.learning.tables.ensemble import folds as split_into_folds
 from ntmp_cli.prior.estimator import ScoredTuples
+from ntmp_cli.progress import long_step
 from ntmp_cli.randomness import stream
 from ntmp_cli.tuple_source import HeldoutData, TupleSource
 
@@ -147,6 +148,13 @@ def _fit(
     rng: np.random.Generator,
     splits: Sequence[Split] | None = None,
     estimator: Any = None,
+) -> FittedTable | FittedEstimator:
+    with long_step(f"fitting the model {config.model}"):
+        return _fit_model(config, data, rng, splits, estimator)
+
+
+def _fit_model(
+    config: TrainConfig, data: TableData, rng: np.random.Generator, splits: Sequence[Split] | None, estimator: Any
 ) -> FittedTable | FittedEstimator:
     if not is_estimator(config.model):
         return fit_table(data, config.model, rng, splits)

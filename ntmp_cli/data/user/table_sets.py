@@ -1,0 +1,118 @@
+"""Several tables as one: the files of a folder, or of a pattern such as 'new/*.parquet', in order of their names."""
+
+from __future__ import annotations
+
+import glob
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ntmp_cli.data.user.problems import Problems
+from ntmp_cli.data.user.streams import BLOCK_BYTES
+from ntmp_cli.data.user.table_files import (
+    STDIN,
+    Guess,
+    Kind,
+    LateTextError,
+    TableFile,
+    is_table,
+    open_table,
+)
+from ntmp_cli.errors import DataError
+
+
+def table_paths(path: Path) -> list[Path] | None:
+    """The files of a folder of tables or of a pattern; None if the path is neither."""
+    if path == STDIN or path.is_file():
+        return None
+    if glob.has_magic(str(path)) and not path.exists():
+        matches = map(Path, glob.glob(str(path)))  # noqa: PTH207 - the pattern may start anywhere
+        return sorted(file for file in matches if file.is_file() and is_table(file))
+    if not path.is_dir():
+        return None
+    seen = [entry for entry in path.iterdir() if not entry.name.startswith((".", "_"))]
+    # A folder of images may hold a table of counts beside the folders of its tuples.
+    is_set = bool(seen) and all(entry.is_file() and is_table(entry) for entry in seen)
+    return sorted(seen) if is_set else None
+
+
+def files_read(path: Path) -> list[Path]:
+    """What an output must not overlap: the path, or the files of its pattern."""
+    return (table_paths(path) or [path]) if not path.exists() else [path]
+
+
+def require_input(path: Path) -> None:
+    """A path, a folder or a pattern that names something."""
+    if path != STDIN and not path.exists() and not table_paths(path):
+        what = "no table has such a name" if glob.has_magic(str(path)) else "no such file"
+        raise DataError(f"{path}: {what}", hint="A relative path starts at the current directory.")
+
+
+def is_tables(path: Path) -> bool:
+    """Whether the path is a table, a folder of tables or a pattern of tables."""
+    return table_paths(path) is not None or (is_table(path) and not path.is_dir())
+
+
+def open_tables(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
+    """The table, or all tables of a folder or pattern as one."""
+    paths = table_paths(path)
+    if paths is None:
+        return open_table(path, block_bytes)
+    tables = [open_table(file, block_bytes) for file in paths]
+    return tables[0] if len(tables) == 1 else TableSet(str(path), tables)
+
+
+def place_of_images(path: Path) -> Path:
+    """The folder that file names in a table, or in the tables of a set, start from."""
+    return (table_paths(path) or [path])[0].parent
+
+
+class TableSet(TableFile):
+    """Tables of the same columns, one after the other. The first one says what the columns are."""
+
+    def __init__(self, where: str, tables: Sequence[TableFile]) -> None:
+        self.where, self._tables, self.types = where, tables, tables[0].types
+        rows = [table.expected_rows for table in tables]
+        self.expected_rows = None if None in rows else sum(row or 0 for row in rows)
+        self._starts: list[int] = []
+        for table in tables[1:]:
+            _require_same_columns(tables[0], table)
+
+    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
+        self._starts, rows = [], 0
+        for table in self._tables:
+            self._starts.append(rows)
+            try:
+                for batch in table.batches(wanted, problems, guess):
+                    yield batch
+                    rows += batch.num_rows
+            except LateTextError:
+                self._raise_late_texts(wanted, guess)  # of all tables, so that they are read again only once
+                raise
+
+    def samples(self, names: Sequence[str]) -> Iterator[Any]:
+        return self._tables[0].samples(names)
+
+    def place(self, row: int) -> str:
+        which = bisect_right(self._starts, row) - 1
+        return self._tables[which].place(row - self._starts[which])
+
+    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
+        for table in self._tables:
+            yield from table._text_batches(names)
+
+
+def _require_same_columns(first: TableFile, other: TableFile) -> None:
+    differing = sorted(first.types.keys() ^ other.types.keys())
+    if first.stores_types and other.stores_types and not differing:
+        differing = [name for name, kind in first.types.items() if kind != other.types[name]]
+    if differing:
+        name = differing[0]
+        here, there = (str(table.types.get(name, "no such column")) for table in (other, first))
+        raise DataError(
+            f"{other.where}: column '{name}' holds {here}, but in {first.where} {there}"
+            if name in other.types and name in first.types
+            else f"{other.where} and {first.where}: only one of them has the column '{name}'",
+            hint="Tables that are read as one have the same columns of the same types.",
+        )
