@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.writing import Sink
+from ntmp_cli.counting.recorded import RECORD
 from ntmp_cli.errors import ArtifactError, NtmpError
 
 VERSION = 1
@@ -98,7 +99,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     stored = file[name]
     if not isinstance(stored, h5py.Dataset) or stored.external or stored.is_virtual:
         raise ArtifactError(f"{file.filename}: '{name}' is not data stored in this file")
-    if stored.dtype.kind not in "biuf":
+    if stored.dtype.kind not in "biuf" and not ("counts" in name and stored.dtype == RECORD):
         raise ArtifactError(f"{file.filename}: '{name}' holds {stored.dtype}, expected numbers")
     # What ntmp writes is as long on the disk as in memory: no filter, no row that was never written.
     sparse = stored.nbytes > stored.id.get_storage_size() or stored.nbytes > Path(file.filename).stat().st_size

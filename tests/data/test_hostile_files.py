@@ -215,11 +215,26 @@ def test_a_gzipped_table_is_read_to_its_end(tmp_path):
     assert read_all_rows(tmp_path / "t.csv.gz") == 300_000
 
 
-@pytest.mark.parametrize("counts", [np.array(["a", "b"]), np.array([b"a", b"b"]), np.array([1j, 2j])])
-def test_counts_that_are_no_numbers_are_refused(counts, tmp_path):
+def test_counts_that_are_no_numbers_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), offsets=np.array([0, 2, 4]), counts=np.array([1j, 2j]))
+    rows = ArrayRows(open_arrays(tmp_path / "a.npz", BLOCK), "x", {}, offsets=True)
+    with pytest.raises(DataError, match=r"'counts' holds .*, expected numbers or texts"):
+        list(rows.rows(Problems()))
+
+
+@pytest.mark.parametrize("counts", [np.array(["a", "b"]), np.array([b"a", b"b"])])
+def test_texts_that_are_no_counts_are_refused(counts, tmp_path, capsys):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((4, 2)), offsets=np.array([0, 2, 4]), counts=counts)
+    assert run(["import-tuples", str(path), "--out", str(tmp_path / "out")]) == 3
+    assert "a.npz row 1: " in capsys.readouterr().err
+
+
+def test_counts_that_are_no_utf_8_text_are_refused(tmp_path):
+    counts = np.array([b"\xff", b"1"])
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), offsets=np.array([0, 2, 4]), counts=counts)
     rows = ArrayRows(open_arrays(tmp_path / "a.npz", BLOCK), "x", {}, offsets=True)
-    with pytest.raises(DataError, match=r"'counts' holds .*, expected numbers"):
+    with pytest.raises(DataError, match="'counts' is not UTF-8 text"):
         list(rows.rows(Problems()))
 
 

@@ -20,6 +20,8 @@ RISK = {
     "mixing": "flat",
     "margin": 0.01,
     "margin_policy": "skip",
+    "tuple_weights": "random",
+    "intercept": "shares",
 }
 OTHERS = {"epochs": 3, "lr": 0.5, "model": "linear", "warmup": "none", "entropy_weight": 0.5}
 
@@ -52,7 +54,8 @@ def method(ntmp_done, tuples, tmp_path):
 
 
 def test_the_settings_of_the_risk_are_all_tried():
-    assert RISK.keys() == RiskSettings.model_fields.keys()
+    # --count-noise is also one of `count`, and so asks for no other method.
+    assert RISK.keys() == RiskSettings.model_fields.keys() - {"count_noise"}
 
 
 def test_without_a_name_it_is_count(method):
