@@ -89,7 +89,8 @@ def test_a_sweep_shows_short_names_and_what_tells_points_apart(ntmp_done, tmp_pa
     assert too_long(out, but=str(tmp_path)) == []
     assert out.splitlines()[1].split() == ["lr", "weight_decay", "ap", "95", "%", "interval"]
     wide = ntmp_done(*words, "--wide").out.splitlines()[1].split()
-    assert wide == ["run", "train.lr", "train.weight_decay", "seeds", "ap", "std", "95", "%", "interval"]
+    judged = ["run", "train.lr", "train.weight_decay", "seeds", "ap", "std", "95", "%", "interval"]
+    assert wide == [*judged, "accuracy", "tpr", "fpr", "f1"]
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
