@@ -73,7 +73,7 @@ def _cells(document: Mapping[str, Any]) -> Iterator[PaperCell]:
 
 def paper_column(entry: MethodVariant) -> tuple[int, MethodVariant]:
     """Where a method stands in the paper's tables, whatever its clamps' scope; our own methods come after them."""
-    columns = tuple(dict.fromkeys(cell.method for cell in paper_cells()))
+    columns = tuple(dict.fromkeys(cell.method.removesuffix("/source") for cell in paper_cells()))
     name = entry.method.removesuffix("/source")
     return columns.index(name) if name in columns else len(columns), entry
 

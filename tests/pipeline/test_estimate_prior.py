@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_scores
+from ntmp_cli.artifacts import hdf5, open_artifact
 from ntmp_cli.prior.paper_protocol import ProxyScores, paper_estimate
 
 LIGHT = ("--model", "linear", "--epochs", 6, "--lr", 0.05, "--resamples", 50)
@@ -84,7 +83,8 @@ def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, 
     tuples, _, estimate = gaussian
     chosen = (*LIGHT, *more, "--estimator", "paper", "--json", "--out", tmp_path / "p")
     result = ntmp_done("estimate-prior", "--tuples", tuples, *chosen).json
-    stored = read_scores(open_artifact(tmp_path / "p"))
+    with hdf5.read(open_artifact(tmp_path / "p").file("scores.h5"), "scores") as file:
+        stored = {name: hdf5.array(file, name) for name in file}
     facts = result["paper_protocol"]
     assert facts["score_model"] == "two-layer network"
     assert facts["validated_by"] == "10 folds"

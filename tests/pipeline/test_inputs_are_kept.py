@@ -261,7 +261,7 @@ def test_images_that_a_table_names_are_inputs(ntmp, shared, tmp_path):
     (tmp_path / "rows.csv").write_text(f"tuple_id,count,image\n{rows}")
     (tmp_path / "more.csv").write_text("image\n" + "".join(f"{file}\n" for file in files[9:]))
     before = content(around)
-    words = ["import-tuples", tmp_path / "rows.csv", "--unlabeled", tmp_path / "more.csv"]
+    words = ["import-tuples", tmp_path / "rows.csv", "--unlabeled", tmp_path / "more.csv", "--allow-outside"]
     ended = ntmp(*words, *OVERWRITE, "--out", around)
     assert ended.code == 2, ended.err
     assert f"error: {around}: contains the input {pictures}" in ended.err

@@ -81,7 +81,7 @@ def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_setti
 
 def test_a_study_that_names_no_seeds_has_the_papers_five() -> None:
     study = resolve(PipelineConfig(make_tuples={"prior": 0.5}, runs={"only": {"method": "ure"}}), "study.yaml")
-    assert list(study.tuples) == [seed for _, seed in study.trainings] == [0, 1, 2, 3, 4]
+    assert list(study.tuples) == [seed for _, seed in study.trainings] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_bare_tuple_spec_in_yaml_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
