@@ -176,6 +176,7 @@ def test_every_command_of_a_page_has_options_that_exist(page: Path) -> None:
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
 
 
+@pytest.mark.slow
 def test_the_guide_to_the_pipeline_runs_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guide = (ROOT / "docs" / "guides" / "pipeline.md").read_text(encoding="utf-8").partition("\n## ")[0]
     commands = [line for block in re.findall(r"```sh\n(.*?)```", guide, flags=re.DOTALL) for line in block.splitlines()]

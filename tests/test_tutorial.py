@@ -7,11 +7,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from ntmp_cli.app import run
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 
 
+@pytest.mark.slow
 def test_every_line_of_the_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```(\w+)\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), flags=re.DOTALL)

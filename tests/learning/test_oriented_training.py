@@ -73,6 +73,7 @@ def training(source: ArraySource, settings: dict[str, Any], **more: Any) -> Trai
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_rare_positives_are_learned(seed):
     """A gap of .03, but so many instances that the risk tells its sign."""

@@ -71,6 +71,7 @@ def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_pa
     assert json.loads((tmp_path / "e" / "export.json").read_text())["columns"] == list(own_data.FEATURES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("words", [("--model", "resnet20"), ("--encoder", "pca")], ids=lambda words: words[1])
 def test_images_go_in_as_they_are_stored(words, kind, tuples, tmp_path, ntmp_done):

@@ -71,6 +71,7 @@ def test_the_accuracy_table_has_the_columns_of_the_paper_in_its_order(data: Path
     assert values["uu mean"] == values["ure mean"]
 
 
+@pytest.mark.slow
 def test_the_figure_of_the_gap_has_several_tuples_on_one_axis_and_its_tests(data: Path, tmp_path: Path) -> None:
     (file,) = (file for file in files() if file.stem == "figure-delta")
     small = ('tuples=["3:1","5:2"]', "priors=[0.2,0.8]")

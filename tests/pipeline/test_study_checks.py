@@ -61,6 +61,7 @@ train_on:
 """
 
 
+@pytest.mark.slow
 def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_settings(tmp_path: Path) -> None:
     command = [*study(tmp_path, f"  left-out: {{clamp: abs}}\n{VARIED}"), "--set", "runs.left-out=null"]
     assert run(command) == 0

@@ -163,7 +163,7 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         making_from_npz(x=np.ones((20, 2)), y=np.arange(20) % 3),
         2,
         "error: npz:data.npz: which classes are positive? The data has 0, 1, 2\n"
-        "Name them with --positive CLASS, once per class.\n",
+        "Name them with --positive CLASS, once per class. ",
     ),
     # configuration files and --set
     "unknown key in YAML": (

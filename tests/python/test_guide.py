@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_guide_run_one_after_the_other():
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict[str, object] = {}
