@@ -29,6 +29,9 @@ class Task:
     knowledge: CountKnowledge | None = None
     """Of counts that are not all exact; m is then a mean of the stratum, and perhaps only an expected one."""
 
+    expects: bool = False
+    """Whether m are means or expected counts, in which the noise is accounted for, and no recorded ones."""
+
     @property
     def instances(self) -> int:
         return sum(n * k for n, _, k in self.strata)

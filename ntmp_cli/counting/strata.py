@@ -1,7 +1,8 @@
 """Tuples by what is known of their counts: strata with a size, a rate, and whether that rate is known (Eq. 110).
 
 Exact counts form a stratum per (n, m). Under noise of mean zero the rate of all tuples of one size is known, as the
-mean of what was recorded; single counts are not. A range, a rounded or a suppressed count has an expected rate only.
+mean of what was recorded; single counts are not. Counts that are off by one keep their strata, each with the true
+count that is expected behind the recorded one. A range, a rounded or a suppressed count has an expected rate only.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.laws import Exact, Floats, Ints, OffByOne, parse_law
+from ntmp_cli.counting.large import LARGE
+from ntmp_cli.counting.laws import Exact, Floats, Ints, NoiseLaw, OffByOne, parse_law
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.recorded import Counts, are_records, as_records, as_text, known_counts
+from ntmp_cli.counting.recorded import Counts, are_records, as_records, as_text, known_counts, laws_of
 
 
 class CountStratum(NamedTuple):
@@ -21,7 +23,7 @@ class CountStratum(NamedTuple):
 
     n: int
     m: int | float
-    """The count; the mean of unbiased records; or what a range makes expect."""
+    """The count; the mean of unbiased records; the one expected behind a count that may be off by one, or a range."""
     tuples: int
     counts: str
     """What was recorded: `2`, `1-3`, or a law such as `gaussian:17`."""
@@ -45,7 +47,8 @@ def strata_of(sizes: Ints, counts: Counts) -> list[CountStratum]:
     if not are_records(counts):
         pairs, numbers = np.unique(np.stack([sizes, counts]), axis=1, return_counts=True)
         return [CountStratum(int(n), int(m), int(k), str(m), True) for n, m, k in zip(*pairs, numbers, strict=True)]
-    texts, unbiased = stratum_texts(counts), known_counts(sizes, counts)
+    texts, behind = stratum_texts(counts), _behind_off_by_one(sizes, counts)
+    unbiased = np.where(np.isnan(behind), known_counts(sizes, counts), behind)
     likely = CountObservations(sizes, counts).likely
     keys, codes = np.unique(np.rec.fromarrays([sizes, texts]), return_inverse=True)
     strata = []
@@ -56,6 +59,47 @@ def strata_of(sizes: Ints, counts: Counts) -> list[CountStratum]:
         is_count = text.decode().isdigit()
         strata.append(CountStratum(int(n), int(mean) if is_count else mean, len(which), text.decode(), known))
     return sorted(strata, key=lambda row: (row.n, row.m, row.counts))
+
+
+def numbers_behind(seen: Floats, law: NoiseLaw) -> Floats:
+    """How many tuples have a true count of 0 … n, from how many have each recorded one (Eq. 100).
+
+    Least squares under the noise, with no number below 0.
+    """
+    from scipy.optimize import nnls
+
+    solved: Floats = nnls(law.matrix(len(seen) - 1), seen)[0]
+    numbers: Floats = solved * (seen.sum() / solved.sum())
+    return numbers
+
+
+def expected_behind(seen: Floats, law: NoiseLaw) -> Floats:
+    """E[true count | recorded count] for recorded counts 0 … n, of which so many were seen.
+
+    Where `numbers_behind` exclude a recorded count, all true counts that the noise allows are equally probable.
+    """
+    matrix = law.matrix(len(seen) - 1)
+    joint = matrix * numbers_behind(seen, law)
+    joint = np.where(joint.sum(axis=1, keepdims=True) > 1e-9 * seen.sum(), joint, matrix)
+    expected: Floats = joint @ np.arange(len(seen)) / joint.sum(axis=1)
+    return expected
+
+
+def _behind_off_by_one(sizes: Ints, counts: Counts) -> Floats:
+    """(T,) the true count that is expected of tuples whose recorded one may be off by one; NaN of all others.
+
+    Of large tuples the recorded one: neighbouring counts are about equally probable there.
+    """
+    expected = np.full(len(sizes), np.nan)
+    for law, which in laws_of(counts):
+        if not isinstance(law, OffByOne):
+            continue
+        points = which[(counts["low"][which] == counts["high"][which]) & (sizes[which] <= LARGE)]
+        for n in np.unique(sizes[points]).tolist():
+            at = points[sizes[points] == n]
+            recorded = counts["low"][at].astype(np.int64)
+            expected[at] = expected_behind(np.bincount(recorded, minlength=n + 1).astype(np.float64), law)[recorded]
+    return expected
 
 
 def knowledge_of(strata: list[CountStratum], sizes: Ints, counts: Counts) -> CountKnowledge | None:

@@ -44,9 +44,8 @@ class ExpectedCounts:
 
     @classmethod
     def of(cls, task: Task, noise: float) -> ExpectedCounts:
-        """Of the training tuples at a rate of noise; the mean of a stratum's unbiased records is its count already."""
-        counted = [Stratum(*stratum) for stratum in task.rated_strata if float(stratum[1]).is_integer()]
-        return cls(expected_counts(counted, noise))
+        """Of the training tuples at a rate of noise."""
+        return cls(expected_counts([Stratum(*stratum) for stratum in task.strata], noise))
 
     def of_stratum(self, n: int, m: float) -> float:
         return self.by_stratum.get((n, m), float(m))
@@ -80,14 +79,17 @@ class _Means(NamedTuple):
 def count_scatter(data: FitData, task: Task, prior: float) -> CountScatter | None:
     """Whether the group means contradict exact counts.
 
-    None where they cannot tell: one stratum, too few tuples, or strata of known noise, which have no counts.
+    None where they cannot tell: one stratum, too few tuples, or strata of known noise.
 
     The score is the closed form of one half of the tuples and of U; the means are those of the other half, and vice
     versa, so that no score is judged by what it was fitted to.
     """
-    if not all(float(m).is_integer() for _, m, _ in task.strata):
-        return None
-    if len(task.strata) < 2 or sum(k for *_, k in task.strata) < 2 * FEWEST_TUPLES or task.unlabeled < 4:
+    if (
+        task.expects
+        or len(task.strata) < 2
+        or sum(k for *_, k in task.strata) < 2 * FEWEST_TUPLES
+        or task.unlabeled < 4
+    ):
         return None
     halves = [_half(data, 0), _half(data, 1)]
     try:

@@ -35,11 +35,14 @@ class RatedSource:
         self.source, self._exact = source, exact
         self._means = source.task.rated_counts
         self._kept: dict[str, Integers] = {}
+        all_exact = True
         self._offsets: dict[str, Integers] = {}
         for shard, rows in source.tuple_shards():
             _, sizes, counts = source.read_tuples(shard, 0, rows)
             self._kept[shard] = np.flatnonzero(np.isfinite(self._usable(sizes, counts)))
             self._offsets[shard] = np.concatenate([[0], np.cumsum(sizes[self._kept[shard]])])
+            all_exact &= bool(exact_rows(counts)[self._kept[shard]].all())
+        self._expects = not all_exact
 
     def _usable(self, sizes: Integers, counts: Counts) -> NDArray[np.float64]:
         """The count of every tuple's stratum; NaN where it cannot be used."""
@@ -60,7 +63,7 @@ class RatedSource:
         sizes, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
         pairs, numbers = np.unique(np.stack([sizes.astype(np.float64), counts]), axis=1, return_counts=True)
         strata = [(int(n), _plain(m), int(k)) for n, m, k in zip(*pairs, numbers, strict=True)]
-        return Task(strata, self.source.task.unlabeled)
+        return Task(strata, self.source.task.unlabeled, expects=self._expects)
 
     @property
     def instance(self) -> InstanceFormat:

@@ -44,7 +44,7 @@ from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
 from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
-from ntmp_cli.counting.laws import law_text, parse_law
+from ntmp_cli.counting.laws import count_noise, law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.bags import bags_of_pool
@@ -164,8 +164,11 @@ def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
     noise: float = getattr(config.settings, "count_noise", 0.0)
     if config.count_law is not None and noise:
         raise UsageError("--count-noise and --count-law are two laws of noise", hint="Give one of them.")
-    if config.count_law is None or not is_auto(config.count_law):
-        return StoredTuples(tuples, None if config.count_law is None else parse_law(config.count_law))
+    if config.count_law is None:
+        # Exact counts stay whole numbers, and methods know their noise by the setting.
+        return StoredTuples(tuples, count_noise(noise) if noise and tuples.summary.knowledge else None)
+    if not is_auto(config.count_law):
+        return StoredTuples(tuples, parse_law(config.count_law))
     if not is_table_training(config, StoredTuples(tuples).instance):
         raise UsageError(
             f"--count-law {config.count_law}: a law is estimated with the learners for tables",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.strata import expected_behind, numbers_behind
 from ntmp_cli.theory.strata import Floats, Stratum
 
 
@@ -43,26 +43,17 @@ def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...
         return tuple(recorded)
     strata = []
     for n, seen in _by_length(recorded).items():
-        solved, _ = nnls(count_noise(noise).matrix(n), seen)
-        solved *= seen.sum() / solved.sum()
+        solved = numbers_behind(seen, count_noise(noise))
         strata += [Stratum(n, m, float(k)) for m, k in enumerate(solved) if k > 1e-9 * seen.sum()]
     return tuple(strata)
 
 
 def expected_counts(recorded: Sequence[Stratum], noise: float) -> dict[tuple[int, float], float]:
-    """E[true count | n, recorded count] of recorded strata: what a stratum's share of positives is, times n.
-
-    The law of the true counts is that of `true_strata`; where it excludes a recorded count, all true counts that the
-    noise allows are equally probable.
-    """
+    """E[true count | n, recorded count] of recorded strata: what a stratum's share of positives is, times n."""
     expected: dict[tuple[int, float], float] = {}
-    true = _by_length(true_strata(recorded, noise))
     for n, seen in _by_length(recorded).items():
-        matrix, k = count_noise(noise).matrix(n), np.arange(n + 1)
-        for m in np.flatnonzero(seen):
-            weights = matrix[m] * true[n]
-            weights = weights if weights.sum() > 1e-9 * seen.sum() else matrix[m]
-            expected[n, int(m)] = float(weights @ k / weights.sum())
+        behind = expected_behind(seen, count_noise(noise))
+        expected |= {(n, int(m)): float(behind[m]) for m in np.flatnonzero(seen)}
     return expected
 
 

@@ -14,13 +14,16 @@ from ntmp_cli.artifacts.jsonlines import read_json_lines
 from ntmp_cli.artifacts.layout import HISTORY
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.counting.laws import OffByOne
+from ntmp_cli.counting.recorded import records
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.method import FitData, methods
+from ntmp_cli.learning.methods.ure import counts_behind
 from ntmp_cli.learning.noisy_counts import CountScatter, ExpectedCounts, count_scatter, scatter_around_one_count
+from ntmp_cli.learning.rated_source import source_for
 from ntmp_cli.learning.risk import coefficients
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import ArraySource, Task
 
 CPU = TrainOptions(device="cpu")
 # Lengths and true counts of tuples, drawn at random.
@@ -177,3 +180,19 @@ def test_noise_that_explains_all_scatter_leaves_nothing_to_identify() -> None:
     with pytest.raises(NotIdentifiableError, match="every tuple's rate equals the prior"):
         methods.get("ure")(config, task)
     methods.get("ure")(config.model_copy(update={"prior": 0.5}), task)
+
+
+def test_strata_that_have_expected_counts_are_not_corrected_again() -> None:
+    """Records of off-by-one counts come with their law; the rating of a source leaves means of strata."""
+    sizes, _, counts = recorded(TWO_SPECS, 2000, 0.3, np.random.default_rng(7))
+    x, pool = np.zeros((len(sizes) * 3, 2), np.float32), np.zeros((50, 2), np.float32)
+    plain = ArraySource(x, sizes, counts, pool)
+    with_law = ArraySource(x, sizes, records(counts, counts, "off-by-one:0.3"), pool)
+    rated = source_for("ure", "rates", with_law)
+    behind = ExpectedCounts.of(plain.task, 0.3)
+    expected = [(n, pytest.approx(behind.of_stratum(n, m)), k) for n, m, k in plain.task.strata]
+    assert list(rated.task.strata) == expected
+    assert counts_behind(plain.task, 0.3) is not None
+    assert counts_behind(with_law.task, 0.3) is None
+    assert counts_behind(rated.task, 0.3) is None
+    assert count_scatter(FitData(lambda: iter(()), lambda: iter(())), rated.task, 0.4) is None

@@ -63,7 +63,7 @@ def attack(corpus: Path, most: int, seed: int, names: list[str] | None = None) -
                 raise RuntimeError(f"{stage.name}: {writes} writes, {err}")
             numbers = list(range(1, writes + 1))
             if writes > most:
-                numbers = sorted({1, writes, *rng.sample(numbers, most - 2)})
+                numbers = sorted({1, writes, *rng.sample(numbers[1:-1], most - 2)})
                 part.left_out.append(f"{stage.name}: {writes - len(numbers)} of {writes} writes")
             for k in numbers:
                 _fill(part, stage, corpus, folder / "at", old if k % 2 else None, k)

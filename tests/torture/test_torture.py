@@ -73,7 +73,9 @@ def test_killed_stages_leave_whole_outputs(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_at_any_write_leaves_nothing(tmp_path):
     facts = figures(tmp_path, "full-disk", "--writes", 3)
-    assert facts["outcomes"]["exit 3"] >= 8
+    assert facts["cases"] == 3 * len(facts["by_target"]) == 12
+    # The first write of every stage; late ones can come after the output is complete.
+    assert facts["outcomes"]["exit 3"] >= len(facts["by_target"])
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def table_of_images(
     if not image_format.allow_outside:
         for row, path in enumerate(paths):
             if path is not None and not _lies_inside(path):
-                problems.add(f"{table.where} row {row + 1}", f"{path} lies outside of the table's folder")
+                problems.add(table.place(row), f"{path} lies outside of the table's folder")
                 problems.advice = "Where such files are meant, pass --allow-outside."
     problems.raise_if_any()
     columns: dict[Role, Any] = {

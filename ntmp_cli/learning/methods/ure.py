@@ -94,8 +94,11 @@ class RiskSettings(UuSettings):
 
 
 def counts_behind(task: Task, noise: float) -> ExpectedCounts | None:
-    """The expected true counts behind recorded ones; None where counts are exact as far as is known."""
-    if noise == 0:
+    """The expected true counts behind recorded ones; None where counts are exact as far as is known.
+
+    Where tuples have a law of noise, their strata have these counts already.
+    """
+    if noise == 0 or task.expects or task.knowledge is not None:
         return None
     from ntmp_cli.learning.noisy_counts import ExpectedCounts
 

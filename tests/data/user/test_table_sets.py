@@ -71,6 +71,13 @@ def test_problems_name_the_file_and_its_row(tmp_path: Path) -> None:
         import_tuples(ImportTuplesConfig(), Inputs(folder), tmp_path / "out")
 
 
+def test_an_image_outside_of_the_folder_is_named_by_its_file_and_row(tmp_path: Path) -> None:
+    for name, image in (("a", "0.png"), ("b", "../0.png")):
+        (tmp_path / f"{name}.csv").write_text(f"tuple_id,count,image\n{name},1,0.png\n{name},1,{image}\n")
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'b.csv'} row 2: ../0.png lies outside")):
+        import_tuples(ImportTuplesConfig(), Inputs(tmp_path), tmp_path.parent / f"{tmp_path.name}-out")
+
+
 def test_tables_of_different_columns_are_refused(tmp_path: Path) -> None:
     folder = _split(tmp_path / "rows", _table(), "parquet")
     _write(_table().drop_columns(["x"]), folder / "b.parquet")
