@@ -32,6 +32,7 @@ def scored(rng: np.random.Generator, tuples: int, scale: float = 2.0) -> ScoredC
     return ScoredCounts(z, CountObservations(sizes, np.add.reduceat(y.astype(int), np.cumsum(sizes) - sizes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuples", [40, 150])
 def test_intervals_cover_the_metrics_of_new_instances(tuples: int) -> None:
     """Of 60 intervals at 95 %, fewer than 50 hits happen once in a thousand times if 93 % cover."""

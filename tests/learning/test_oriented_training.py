@@ -139,6 +139,7 @@ def test_the_side_of_half_positive_tuples_follows_the_prior():
 # What is refused ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_prior_on_the_wrong_side_of_the_rate_is_refused_unless_one_of_both_is_trusted():
     source = sampled(3, 1, 300, 600, 0.5)
     with pytest.raises(NotIdentifiableError, match=r"prior 0\.2 .* z = \d+\.\d, .* \d+\.\d nats"):
@@ -271,6 +272,7 @@ def interrupted(of: Training, steps: int, resume: State | None = None) -> State:
     return memory.states[-1]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_interrupted_in_any_of_its_networks_ends_the_same():
     """First training, two folds, second training: 2 epochs of 16 steps each, half as many in a fold."""
     source = sampled(3, 1, 60, 120, 1 / 3)

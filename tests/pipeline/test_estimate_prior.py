@@ -175,6 +175,7 @@ def test_train_refuses_a_directory_that_is_no_prior(ntmp, tuples, tmp_path):
     assert "expected kind 'prior', found 'tuples'" in ended.err
 
 
+@pytest.mark.slow
 def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_path):
     sizes = ("--num-tuples", 600, "--unlabeled-size", 800, "--heldout-share", 0.3)
     data = ("--dataset", "gaussians", "--n", 2, "--m", 1, "--prior", 0.7, *sizes)

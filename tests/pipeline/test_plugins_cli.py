@@ -474,6 +474,7 @@ class AllLabels(Supervised):
 """
 
 
+@pytest.mark.slow
 def test_another_method_that_sees_labels_is_never_the_winner(shell):
     file = shell.plugin(EXAMPLE + ORACLE)
     training = ("--tuples", "tuples", "--prior", "0.5", "--model", "narrow", "--lr", "0.01")

@@ -21,6 +21,7 @@ def test_every_estimator_is_reported_with_an_interval_around_its_value(simulate)
     assert result.warnings == []
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say(simulate) -> None:
     """Of 24 intervals at 90 %, fewer than 17 hits would happen once in a thousand times."""
     rng = np.random.default_rng(5)

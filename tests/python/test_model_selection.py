@@ -140,6 +140,7 @@ def test_a_grid_search_over_a_pipeline_chooses_parameters_of_the_estimator():
     assert (search.predict(x) == labels).mean() > 0.8
 
 
+@pytest.mark.slow
 def test_a_grid_search_respects_the_pool_and_blocks():
     x, ids, counts, _ = sampled()
     some = [None if i < 20 else i for i in ids]

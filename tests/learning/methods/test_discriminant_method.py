@@ -159,6 +159,7 @@ def test_count_without_the_risk_learns_digits(tmp_path: Path, warmup: str) -> No
     assert auc(learn(tmp_path, ("3:1",), 0.6, dataset="digits", **settings)) > 0.95
 
 
+@pytest.mark.slow
 def test_without_a_warm_up_a_mirrored_network_is_flipped(tmp_path: Path) -> None:
     """Over some seeds of the initialisation both sides must have come up, and none may stay."""
     make_tuples(MakeTuplesConfig(dataset=FEW_GAUSSIANS, tuples=("3:1",), prior=0.7), tmp_path / "tuples")
