@@ -180,7 +180,7 @@ GROWTHS = {
 
 
 def measure(name: str) -> Iterator[tuple[int, tuple[float, float], tuple[float, float] | None]]:
-    """(size, CPU seconds and peak memory of ours, those of bare) of every size."""
+    """(size, CPU seconds and peak memory of ntmp, those of the bare limit) of every size."""
     growth = GROWTHS[name]
     for size in growth.sizes:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """How far long work is. Packages and stages report their steps; a caller may watch them.
 
-As with log lines, reports go to whoever listens, here in the same context; without a listener they cost nothing.
+As with log lines, reports go to the listener, here of the same context; without a listener they cost nothing.
 """
 
 from __future__ import annotations
