@@ -16,7 +16,13 @@ from typer.main import get_command
 
 from ntmp_cli import __version__
 from ntmp_cli.app import app, run
-from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PipelineConfig, PriorSweepConfig
+from ntmp_cli.config.studies import (
+    CountNoiseSweepConfig,
+    GapSweepConfig,
+    GridSweepConfig,
+    PipelineConfig,
+    PriorSweepConfig,
+)
 from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 from ntmp_cli.stages.sweep import resolve as resolve_sweep

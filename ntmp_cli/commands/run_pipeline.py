@@ -10,7 +10,8 @@ import typer
 
 from ntmp_cli.commands.options import DataRoot, Json, Out, Wide
 from ntmp_cli.commands.show import show
-from ntmp_cli.config import PipelineConfig, ReportConfig
+from ntmp_cli.config import ReportConfig
+from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.ranks import number_of_processes
 from ntmp_cli.settings import load

@@ -14,7 +14,13 @@ from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
 from ntmp_cli.commands.show import identity, show
-from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig, SweepConfig
+from ntmp_cli.config.studies import (
+    CountNoiseSweepConfig,
+    GapSweepConfig,
+    GridSweepConfig,
+    PriorSweepConfig,
+    SweepConfig,
+)
 
 if TYPE_CHECKING:
     from ntmp_cli.stages.sweep import Sweep, SweepFolder

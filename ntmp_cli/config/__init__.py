@@ -14,14 +14,6 @@ from ntmp_cli.config.stages import (
     PredictConfig,
     ReportConfig,
 )
-from ntmp_cli.config.studies import (
-    CountNoiseSweepConfig,
-    GapSweepConfig,
-    GridSweepConfig,
-    PipelineConfig,
-    PriorSweepConfig,
-    SweepConfig,
-)
 from ntmp_cli.config.training import (
     ESTIMATE,
     METHOD_PANEL,
@@ -44,22 +36,16 @@ __all__ = [
     "PANELS",
     "RUN_PANEL",
     "AuditConfig",
-    "CountNoiseSweepConfig",
     "DesignConfig",
     "DesignLoss",
     "EstimatePriorConfig",
     "EvaluateConfig",
     "ExplainConfig",
     "ExportConfig",
-    "GapSweepConfig",
-    "GridSweepConfig",
     "HolmFamily",
     "ImportTuplesConfig",
     "MakeTuplesConfig",
-    "PipelineConfig",
     "PredictConfig",
-    "PriorSweepConfig",
     "ReportConfig",
-    "SweepConfig",
     "TrainConfig",
 ]

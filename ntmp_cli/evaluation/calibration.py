@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ntmp_cli.errors import DataError
 
 BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
@@ -18,6 +20,16 @@ COLDEST, HOTTEST = 0.01, 100.0
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
+    """NaN scores mean that the training diverged."""
+    bad = int(np.count_nonzero(np.isnan(scores)))
+    if bad:
+        raise DataError(
+            f"{bad} of {scores.size} scores are NaN",
+            hint="The training diverged: lower the learning rate, or keep the margin policy on.",
+        )
 
 
 class Bins(NamedTuple):

@@ -15,13 +15,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
-from ntmp_cli.evaluation.calibration import brier, calibration_error, equal_mass_calibration_error, label_nll
+from ntmp_cli.evaluation.calibration import (
+    brier,
+    calibration_error,
+    equal_mass_calibration_error,
+    label_nll,
+    refuse_nan,
+)
 from ntmp_cli.registry import REGISTRIES, MetricFacts, Registry
 
 
@@ -134,16 +140,6 @@ class Scored:
         if positives in (0, self.labels.size):
             return None
         return np.where(self.labels, self.prior / positives, (1 - self.prior) / (self.labels.size - positives))
-
-
-def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
-    """NaN scores mean that the training diverged."""
-    bad = int(np.count_nonzero(np.isnan(scores)))
-    if bad:
-        raise DataError(
-            f"{bad} of {scores.size} scores are NaN",
-            hint="The training diverged: lower the learning rate, or keep the margin policy on.",
-        )
 
 
 metrics: Registry[Callable[[Scored], float], MetricFacts] = REGISTRIES["metrics"]

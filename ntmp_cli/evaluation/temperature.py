@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import mean_nll
-from ntmp_cli.evaluation.calibration import Temperature, temperature_by_counts
-from ntmp_cli.evaluation.metrics import refuse_nan
+from ntmp_cli.evaluation.calibration import Temperature, refuse_nan, temperature_by_counts
 from ntmp_cli.learning.groups import rate_shift
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.learning.method import HeldoutRisk, HeldoutScores, Method
 from ntmp_cli.tuple_source import HeldoutData
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ntmp_cli.learning.method import HeldoutRisk, HeldoutScores, Method
 
 Floats = NDArray[np.float64]
 # A network with weights, a learner for tables, or a scikit-learn classifier.
@@ -98,4 +99,6 @@ class Trained:
 
 
 def score_heldout(scorer: InstanceScorer, data: HeldoutData) -> HeldoutScores:
+    from ntmp_cli.learning.method import HeldoutScores
+
     return HeldoutScores(scorer.score(data.tuples), data.sizes, data.counts, scorer.score(data.unlabeled))

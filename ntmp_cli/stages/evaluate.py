@@ -47,6 +47,7 @@ from ntmp_cli.evaluation.calibration import (
     Temperature,
     brier_decomposition,
     equal_width_bins,
+    refuse_nan,
     temperature_by_labels,
 )
 from ntmp_cli.evaluation.comparisons import (
@@ -66,7 +67,6 @@ from ntmp_cli.evaluation.metrics import (
     accuracy_curve,
     evaluate_metrics,
     metrics,
-    refuse_nan,
 )
 from ntmp_cli.evaluation.rankings import rankings
 from ntmp_cli.evaluation.summary import Row, summarise

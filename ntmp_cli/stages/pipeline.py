@@ -12,7 +12,8 @@ from typing import Any
 from ntmp_cli.artifacts import Artifact, refuse_overlap
 from ntmp_cli.artifacts.evaluations import Evaluation
 from ntmp_cli.artifacts.named_files import encoder_run, weights_files
-from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, PipelineConfig, TrainConfig
+from ntmp_cli.config import EstimatePriorConfig, MakeTuplesConfig, TrainConfig
+from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.data.labelled import datasets, named_paths
 from ntmp_cli.data.specs import parse_spec
 from ntmp_cli.errors import UsageError, did_you_mean

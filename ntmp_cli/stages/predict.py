@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +19,22 @@ from ntmp_cli.artifacts.runs import open_run, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
 from ntmp_cli.artifacts.table_writer import IfFileExists, TableWriter, require_writable, writing_table
-from ntmp_cli.artifacts.temporary_batches import TemporaryBatches
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.counting.laws import count_noise, parse_law
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.data.user.count_cells import NONE, CountColumn, CountsAre
-from ntmp_cli.data.user.grouping import RowCounts, counts_of_tuples, runs_of_tuples
-from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
+from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
-from ntmp_cli.data.user.rows import Rows, RowSource, TableRows, tuple_codes
+from ntmp_cli.data.user.rows import Rows, RowSource, TableRows
 from ntmp_cli.data.user.streams import BLOCK_BYTES
-from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.data.user.table_files import STDIN
 from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
 from ntmp_cli.progress import long_step
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ntmp_cli.data.user.count_cells import CountColumn, CountsAre
 
-# Members of the tuples whose posteriors are computed at once.
-POSTERIOR_ROWS = 2**18
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,10 +84,9 @@ def predict_rows(
     scorer = Scoring(run, mapping, config, options.device)
     positives = total = 0
     beside = out.absolute().parent if options.stream is None else None
-    writing = writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids)
-    with writing as table, TemporaryBatches(beside) as held:
-        blocks = _with_posteriors(rows, scorer, run, held) if config.with_counts else _blocks(rows, scorer)
-        for block in blocks:
+    with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
+        with_counts = config.with_counts
+        for block in _blocks_with_posteriors(rows, scorer, run, beside) if with_counts else _blocks(rows, scorer):
             table.write(block)
             total += block.num_rows
             positives += int(np.asarray(block.column("label")).sum())
@@ -219,66 +212,56 @@ def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     problems.raise_if_any()
 
 
+def _blocks_with_posteriors(
+    source: RowSource, scoring: Scoring, run: RunArtifact, beside: Path | None
+) -> Iterator[Any]:
+    """Output rows with P(y=1 | scores, count). What names them waits on disk, in `beside`, until all are read."""
+    from ntmp_cli.artifacts.temporary_batches import TemporaryBatches
+    from ntmp_cli.counting.laws import count_noise
+    from ntmp_cli.evaluation.row_posteriors import RowPosteriors
+
+    problems = Problems()
+    given_counts = RowPosteriors(source, _count_column(run), problems)
+    scored: list[NDArray[np.float64]] = []
+    start = 0
+    with TemporaryBatches(beside) as held:
+        for rows in _watched(source, problems):
+            if problems.total:
+                continue
+            held.append(_names(source, rows, start))
+            scored.append(scoring.scores(rows))
+            given_counts.add(rows, scoring.log_odds(scored[-1]))
+            start += len(rows.cells)
+        problems.raise_if_any()
+        if not scored:
+            return
+        posteriors = given_counts.posteriors(count_noise(run.summary.count_noise))
+        start = 0
+        for block, columns in zip(scored, held, strict=True):
+            given_count = posteriors[start : start + len(block)]
+            probabilities = scoring.probabilities(block)
+            best = np.where(np.isnan(given_count), probabilities, given_count)
+            shown = {"probability": scoring.shown(probabilities), "posterior": scoring.shown(given_count)}
+            yield _table(columns, block, shown, (best >= scoring.label_above).astype(np.int8))
+            start += len(block)
+
+
+def _count_column(run: RunArtifact) -> CountColumn:
+    """How the counts of new rows are read: as those that the run was trained on."""
+    from ntmp_cli.counting.laws import parse_law
+    from ntmp_cli.data.user.count_cells import CountColumn
+
+    imported = run.summary.tuples_config
+    law = trained_law(run) or str(imported.get("count_law") or "exact")
+    counts_are = cast("CountsAre", imported.get("counts_are") or "counts")
+    return CountColumn(counts_are, parse_law(law))
+
+
 def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
     with long_step(f"scoring {source.where}", source.expected_rows, "rows") as advance:
         for rows in source.rows(problems):
             yield rows
             advance(len(rows.cells))
-
-
-def _with_posteriors(source: RowSource, scoring: Scoring, run: RunArtifact, held: TemporaryBatches) -> Iterator[Any]:
-    """Output rows with P(y=1 | scores, count). Rows of a tuple may lie anywhere: what names them is held on disk."""
-    problems = Problems()
-    scored: list[NDArray[np.float64]] = []
-    ids: list[Any] = []
-    counts: list[NDArray[np.int32]] = []
-    column = _count_column(run)
-    start = 0
-    for rows in _watched(source, problems):
-        if problems.total:
-            continue
-        held.append(_names(source, rows, start))
-        scored.append(scoring.scores(rows))
-        ids.append(as_text(rows.roles["tuple"]).dictionary_encode())
-        law = rows.roles.get("law")
-        values, wrong = column.codes(as_text(rows.roles["count"]), None if law is None else as_text(law))
-        for at, what in wrong.items():
-            problems.add(source.place(start + at), what)
-        counts.append(values)
-        start += len(rows.cells)
-    problems.raise_if_any()
-    if not scored:
-        return
-    codes, names = tuple_codes(ids)
-    tuples = counts_of_tuples(codes, RowCounts(np.concatenate(counts), column), names, source.place, problems)
-    problems.raise_if_any()
-    scores = np.concatenate(scored)
-    posterior = np.full(len(scores), np.nan)
-    law = count_noise(run.summary.count_noise)
-    for first, last in runs_of_tuples(tuples.offsets, POSTERIOR_ROWS):
-        # A shift of all scores leaves the posterior given the count as it is: no prior is needed.
-        members = tuples.rows[tuples.offsets[first] : tuples.offsets[last]]
-        observed = CountObservations(np.diff(tuples.offsets[first : last + 1]), tuples.counts[first:last], law)
-        posterior[members] = count_posterior(scoring.log_odds(scores[members]), observed)
-    if alone := int((codes == NONE).sum()) + len(tuples.uncounted):
-        log.info("%s: %d rows have no tuple or no count, and so no posterior", source.where, alone)
-    start = 0
-    for columns in held:
-        block = scores[start : start + len(next(iter(columns.values())))]
-        given_count = posterior[start : start + len(block)]
-        probabilities = scoring.probabilities(block)
-        best = np.where(np.isnan(given_count), probabilities, given_count)
-        shown = {"probability": scoring.shown(probabilities), "posterior": scoring.shown(given_count)}
-        yield _table(columns, block, shown, (best >= scoring.label_above).astype(np.int8))
-        start += len(block)
-
-
-def _count_column(run: RunArtifact) -> CountColumn:
-    """How the counts of new rows are read: as those that the run was trained on."""
-    imported = run.summary.tuples_config
-    law = trained_law(run) or str(imported.get("count_law") or "exact")
-    counts_are = imported.get("counts_are") or "counts"
-    return CountColumn(cast(CountsAre, counts_are), parse_law(law))
 
 
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.recalibration import Recalibration, recalibrate
 from ntmp_cli.data.user.count_cells import NONE
 from ntmp_cli.data.user.grouping import group_rows
-from ntmp_cli.data.user.inputs import NewRowOptions, open_new_rows
+from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import STDIN, as_text

@@ -27,11 +27,11 @@ from ntmp_cli.artifacts.layout import ROWS, SUMMARY, SWEEP_FOLDERS
 from ntmp_cli.artifacts.manifest import carries_manifest
 from ntmp_cli.artifacts.named_files import weights_files
 from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
-from ntmp_cli.config import (
+from ntmp_cli.config import MakeTuplesConfig
+from ntmp_cli.config.studies import (
     CountNoiseSweepConfig,
     GapSweepConfig,
     GridSweepConfig,
-    MakeTuplesConfig,
     PriorSweepConfig,
     SweepConfig,
 )

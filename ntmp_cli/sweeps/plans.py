@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ntmp_cli.config import (
+from ntmp_cli.config import MakeTuplesConfig, TrainConfig
+from ntmp_cli.config.studies import (
     CountNoiseSweepConfig,
     GapSweepConfig,
     GridSweepConfig,
-    MakeTuplesConfig,
     PriorSweepConfig,
     SweepConfig,
-    TrainConfig,
 )
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.settings import build

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ntmp_cli.config import CountNoiseSweepConfig, PriorSweepConfig
+from ntmp_cli.config.studies import CountNoiseSweepConfig, PriorSweepConfig
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.sweeps.plans import SweepCell, SweepPlan
 from ntmp_cli.sweeps.windows import Point, Window, point, robustness_window, wide_points

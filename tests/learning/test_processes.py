@@ -132,10 +132,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return {name: [report[name] for report in ranks] for name in GROUPS}
 
 
+@pytest.mark.slow
 def test_every_rank_gets_the_value_of_rank_0_and_any_stop(reports: Any) -> None:
     assert [(report["stop"], report["broadcast"]) for report in reports["compute"]] == [(True, "I am 0")] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc")
 def test_nothing_of_the_group_outlives_it(reports: Any) -> None:
     """A thread of the group that lives until the interpreter ends aborts the process: exit code 134 after the work."""
@@ -144,16 +146,19 @@ def test_nothing_of_the_group_outlives_it(reports: Any) -> None:
         assert report["threads after"] == report["threads before"]
 
 
+@pytest.mark.slow
 def test_no_process_leaves_before_all_are_done(reports: Any) -> None:
     assert reports["leave"] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_done_does_not_wait_for_one_that_failed(reports: Any) -> None:
     other = "another process of this training failed; its message says why"
     assert reports["first fails"] == ["this rank fails", other]
     assert reports["second fails"] == [other, "this rank fails"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_gradient_of_two_processes_is_that_of_one(name: str, reports: Any) -> None:
     gradients = reports["compute"][0]["gradients"][name]

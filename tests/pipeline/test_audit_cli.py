@@ -77,6 +77,7 @@ def test_flagged_tuples_are_wrong_and_the_noise_rate_is_right(noisy):
     assert 0.5 < after["expected"]["accuracy"]["ci"][0] < after["expected"]["accuracy"]["ci"][1] <= 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_a_rerun_is_skipped(noisy, tmp_path, ntmp_done):
     words = ("audit", "--tuples", noisy / "t", "--run", noisy / "r", "--epochs", 15)
     ntmp_done(*words, "--out", tmp_path / "b")
@@ -85,6 +86,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_rerun_is_skipped(noisy, tmp_pa
     assert again["after_training"] == json.loads((noisy / "facts.json").read_text())["after_training"]
 
 
+@pytest.mark.slow
 def test_imported_tuples_are_called_by_their_ids(tmp_path, ntmp_done):
     folder = own_data.write_csv(tmp_path)
     ntmp_done("import-tuples", folder / "tuples.csv", "--unlabeled", folder / "unlabeled.csv", "--out", tmp_path / "t")

@@ -70,6 +70,7 @@ def test_blocks_are_trained_audited_and_predicted_with_and_are_no_feature(slides
     assert "patient" not in ended.err
 
 
+@pytest.mark.slow
 def test_an_audit_by_networks_judges_blocks_by_folds_without_them(slides, tmp_path, ntmp, ntmp_done):
     """A block is scattered over the stored order, so that folds are too: every row still has the count of its id."""
     pool = [f"{a:.4f},{b:.4f}" for a, b in np.random.default_rng(1).normal(size=(80, 2))]

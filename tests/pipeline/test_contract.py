@@ -14,7 +14,7 @@ from PIL import Image
 
 from ntmp_cli import __version__
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import PipelineConfig
+from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.learning.method import methods
 from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import PipelineConfig, TrainConfig
+from ntmp_cli.config import TrainConfig
+from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.learning.methods.ure import RiskSettings
 from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve

@@ -218,6 +218,7 @@ def test_rows_of_a_table_are_scored_by_learners_for_tables(gaussian, ntmp_done, 
     assert high - low < 0.2
 
 
+@pytest.mark.slow
 def test_the_first_commands_of_the_readme_give_a_prior(ntmp_done, tmp_path):
     """On these tuples the estimate used to end with exit 4, and with it the chain of commands."""
     tuples = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--seed", 7, "--out", tmp_path / "t")

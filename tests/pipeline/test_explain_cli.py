@@ -45,6 +45,7 @@ def test_the_same_seed_gives_the_same_bytes(work, tmp_path, ntmp_done):
     assert (tmp_path / "a" / "manifest.json").read_bytes() == (tmp_path / "b" / "manifest.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_of_images_there_is_a_map(tuples, tmp_path, ntmp_done):
     ntmp_done("train", "--tuples", tuples, "--epochs", 1, "--out", tmp_path / "r")
     ntmp_done("explain", tmp_path / "r", "--tuples", tuples, "--out", tmp_path / "e")

@@ -61,7 +61,9 @@ def own(tmp_path_factory, ntmp_done) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("model", "kind"), [("mlp", "onnx"), ("mlp", "torchscript"), ("auto", "onnx")])
+@pytest.mark.parametrize(
+    ("model", "kind"), [pytest.param("mlp", "onnx", marks=pytest.mark.slow), ("mlp", "torchscript"), ("auto", "onnx")]
+)
 def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_path, ntmp_done):
     facts = ntmp_done("export", own / model, "--format", kind, "--out", tmp_path / "e", "--json").json
     assert facts["prior"] == own_data.PRIOR

@@ -55,6 +55,7 @@ def test_escape_codes_of_column_names_do_not_reach_the_terminal(ntmp, tmp_path):
     assert "\x1b" not in ended.out + ended.err
 
 
+@pytest.mark.slow
 def test_figures_of_names_with_control_characters_are_xml(study, ntmp, tmp_path):
     run = copied(study.run_abs, tmp_path / "run")
     change_manifest(run, lambda document: document["summary"].update(dataset="dig\x1b[31m\x08its\ufffe"))

@@ -85,7 +85,7 @@ def check_and_rerun(stage: Stage, out: Path, launcher, *, over_old: bool, resume
 
 
 # Every second one is left to `make test-slow`.
-@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.slow] * (n % 4 > 1)) for n in range(KILLS)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.slow] * (n % 4 > 0)) for n in range(KILLS)])
 def test_kill_at_a_random_access_to_the_file_system(number, stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]} {number}")
     out, over_old = tmp_path / "out", number % 2 == 1

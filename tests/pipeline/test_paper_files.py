@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.paper_smoke import command_of, files, smoke, stand_ins
-from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, PipelineConfig, PriorSweepConfig
+from ntmp_cli.config.studies import CountNoiseSweepConfig, GapSweepConfig, PipelineConfig, PriorSweepConfig
 from ntmp_cli.settings import load
 from ntmp_cli.stages.pipeline import resolve
 from ntmp_cli.stages.sweep import resolve as resolve_sweep

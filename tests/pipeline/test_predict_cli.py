@@ -133,7 +133,7 @@ def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
 def test_posteriors_do_not_depend_on_how_many_are_computed_at_once(work, tmp_path, monkeypatch):
     read = []
     for name, rows in (("all", 2**18), ("few", 50)):
-        monkeypatch.setattr("ntmp_cli.stages.predict.POSTERIOR_ROWS", rows)
+        monkeypatch.setattr("ntmp_cli.evaluation.row_posteriors.POSTERIOR_ROWS", rows)
         out = tmp_path / f"{name}.parquet"
         predict_rows(PredictConfig(with_counts=True), work / "run", work / "tuples.csv", out)
         read.append(pq.read_table(out))

@@ -116,6 +116,7 @@ def test_a_second_ctrl_c_stops_at_once(launcher, tuples, tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_resuming_inside_a_later_window_of_large_data(launcher, tmp_path):
     """Data beyond the memory budget are visited window by window; the order must come back, too."""
     tuples, data = tmp_path / "tuples", "gaussians:dim=100,size=4000,test=50"
@@ -255,6 +256,7 @@ def test_a_study_with_a_damaged_checkpoint_says_what_to_remove(launcher, tmp_pat
 # --- the other ways in --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on_where_it_stopped(launcher, tmp_path):
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\n"

@@ -38,6 +38,7 @@ def twins(ntmp_done, launcher, tmp_path_factory) -> tuple[Path, Path]:
     return folder / "first", folder / "deeper" / "second"
 
 
+@pytest.mark.slow
 def test_the_whole_pipeline_gives_identical_manifests(twins):
     first, second = map(artifacts, twins)
     assert list(first) == list(second)
@@ -49,6 +50,7 @@ def test_the_whole_pipeline_gives_identical_manifests(twins):
         assert (first[name] / "manifest.json").read_bytes() == (second[name] / "manifest.json").read_bytes(), name
 
 
+@pytest.mark.slow
 def test_every_payload_file_is_identical_but_those_named_as_unhashed(twins):
     first, second = twins
     names = [sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()) for out in twins]
@@ -63,6 +65,7 @@ def test_every_payload_file_is_identical_but_those_named_as_unhashed(twins):
     assert differing <= unhashed
 
 
+@pytest.mark.slow
 def test_seeds_differ_from_each_other(twins):
     first = artifacts(twins[0])
     for one, other in (("tuples-0", "tuples-1"), ("runs/abs-0", "runs/abs-1")):
@@ -105,6 +108,7 @@ def test_another_shard_size_gives_the_same_tuples(ntmp_done, tmp_path):
             np.testing.assert_array_equal(values, other[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_shards_and_memory_do_not_change_what_is_learned(ntmp_done, tmp_path):
     runs = []
     for size in (7, 1000):

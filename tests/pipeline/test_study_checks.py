@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
-from ntmp_cli.config import PipelineConfig
+from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.stages.pipeline import resolve
 
 STUDY = """

@@ -165,6 +165,7 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
     assert [cell["cell"] for cell in listed["cells"] if cell["done"]] == ["prior=0.5,lr=0.01,seed=0"]
 
 
+@pytest.mark.slow
 def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, tmp_path):
     words = ("sweep", "prior", "--tuples", tuples, "--prior", 0.5, "--offset", 0, "--seed", 0, "--seed", 1)
     words += ("--set", "train.method=discriminant", "--jobs", 1)

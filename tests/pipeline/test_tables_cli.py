@@ -52,14 +52,17 @@ def test_the_default_learns_a_small_table(work, tmp_path, ntmp_done):
     assert not any(name.endswith((".pkl", ".joblib", ".pt")) for name in names)
 
 
-def test_tables_need_no_torch(work, tmp_path):
-    commands = [
-        ("train", "--tuples", "t", "--model", "auto", "--out", "{}/r"),
-        ("train", "--tuples", "t", "--model", "linear", "--prior", "estimate", "--out", "{}/linear"),
-        ("predict", "auto", "test.csv", "--out", "{}/p.csv"),
-        ("audit", "--tuples", "t", "--run", "auto", "--out", "{}/a"),
-        ("explain", "{}/linear", "--tuples", "t", "--repeats", "1", "--out", "{}/x"),
-    ]
+LINEAR = ("train", "--tuples", "t", "--model", "linear", "--out", "{}/linear")
+OTHERS = (
+    ("train", "--tuples", "t", "--model", "auto", "--prior", "estimate", "--out", "{}/r"),
+    ("audit", "--tuples", "t", "--run", "auto", "--out", "{}/a"),
+    ("explain", "{}/linear", "--tuples", "t", "--repeats", "1", "--out", "{}/x"),
+)
+
+
+@pytest.mark.parametrize("others", [(), pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["train, predict", "all"])
+def test_tables_need_no_torch(others, work, tmp_path):
+    commands = [LINEAR, ("predict", "auto", "test.csv", "--out", "{}/p.csv"), *others]
     words = json.dumps([[word.format(tmp_path) for word in command] for command in commands])
     ended = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, words], cwd=work, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -72,6 +75,7 @@ def test_the_same_seed_gives_the_same_bytes(work, tmp_path, ntmp_done):
         assert (tmp_path / "again" / name).read_bytes() == (work / "auto" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_network_is_trained_as_long_as_the_table_asks(work, tmp_path, ntmp, ntmp_done):
     """13 steps an epoch: 24 epochs make 300. A rerun knows that this is the same training."""
     train = ("train", "--tuples", work / "t", "--prior", own_data.PRIOR, "--model", "mlp", "--out", tmp_path / "r")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ntmp_cli.config import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig
+from ntmp_cli.config.studies import CountNoiseSweepConfig, GapSweepConfig, GridSweepConfig, PriorSweepConfig
 from ntmp_cli.data.specs import mean_rate, parse_spec, sample_sizes
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.method import methods

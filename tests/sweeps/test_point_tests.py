@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ntmp_cli.config import CountNoiseSweepConfig
+from ntmp_cli.config.studies import CountNoiseSweepConfig
 from ntmp_cli.sweeps.plans import SweepPlan, plan_count_noise
 from ntmp_cli.sweeps.point_tests import PointTest, point_tests
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,18 +52,6 @@ def expand(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         raise UsageError(f"{path}: no such user", hint="Write the path without ~.") from None
-
-
-@contextmanager
-def looking_at(where: Path) -> Iterator[None]:
-    """Searching folders can fail too: no permission, a name too long, a lost network drive."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or where}: cannot be read ({error.strerror})",
-            hint="Check the path and its permissions.",
-        ) from None
 
 
 def refuse_argument(name: str, request: SourceRequest) -> None:

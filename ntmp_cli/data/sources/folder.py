@@ -9,19 +9,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.data.folders import SUFFIXES, looking_at, subfolders
 from ntmp_cli.data.formats import Images, read_image
 from ntmp_cli.data.labelled import LabelledData, SourceRequest, datasets
 from ntmp_cli.data.sources._shared import (
     default_positive,
     fixed_split,
-    looking_at,
     path_argument,
     require_two_classes,
 )
 from ntmp_cli.errors import DataError
 from ntmp_cli.unpacking import require_unpackable
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MOST_SHOWN = 20
 _LAYOUT = "Expected PATH/train/CLASS/*.png and PATH/test/CLASS/*.png, or PATH/CLASS/*.png."
 
@@ -94,13 +93,6 @@ def list_classes(path: Path) -> Listing:
     if not labelled:
         raise DataError(f"{path}: holds no folders of images", hint=_LAYOUT)
     return Listing(tuple(file for file, _ in labelled), tuple(label for _, label in labelled))
-
-
-def subfolders(path: Path) -> list[Path]:
-    """Folders that are not hidden, in the order of their names."""
-    if not path.is_dir():
-        return []
-    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
 def read_all(path: Path, files: Sequence[Path], resize: int | None) -> list[Images]:

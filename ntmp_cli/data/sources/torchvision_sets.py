@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.data.folders import looking_at
 from ntmp_cli.data.formats import (
     Images,
     Labels,
@@ -31,7 +32,7 @@ from ntmp_cli.data.formats import (
     svhn_digits,
 )
 from ntmp_cli.data.labelled import LabelledData, SourceRequest, datasets
-from ntmp_cli.data.sources._shared import default_root, expand, looking_at, refuse_argument, refuse_resize
+from ntmp_cli.data.sources._shared import default_root, expand, refuse_argument, refuse_resize
 from ntmp_cli.errors import DataError
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # x_train, y_train, x_test, y_test

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ntmp_cli.data.formats import npy_header, reading, require_bytes, require_sound_members
-from ntmp_cli.data.sources.npz import instances
-from ntmp_cli.data.user.count_cells import range_texts
+from ntmp_cli.data.instance_arrays import instances
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows, refuse_infinite
@@ -258,6 +257,8 @@ class ArrayRows:
         if len(values) == 2:
             if len(values[0]) != len(values[1]):
                 raise DataError(f"{self.where}: {LOW} and {HIGH} have different lengths", hint="One of each per tuple.")
+            from ntmp_cli.data.user.count_cells import range_texts
+
             return range_texts(*values)
         return pa.array(values[0])
 

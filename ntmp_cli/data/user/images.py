@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ntmp_cli.data.folders import SUFFIXES, subfolders
 from ntmp_cli.data.formats import Images, read_image
-from ntmp_cli.data.sources.folder import SUFFIXES, subfolders
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import Role, Rows

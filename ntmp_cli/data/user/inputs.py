@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ntmp_cli.data.sources._shared import looking_at
+from ntmp_cli.data.folders import looking_at
 from ntmp_cli.data.user.arrays import (
     COUNTS,
     HIGH,
@@ -29,7 +29,8 @@ from ntmp_cli.data.user.images import (
     table_of_images,
     tuple_folders,
 )
-from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
+from ntmp_cli.data.user.mapping import Roles
+from ntmp_cli.data.user.new_rows import columns_of, has_images, unknown
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportSources, read_blocks, read_counts
 from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, TableRows, open_table_rows, require_column
@@ -37,7 +38,6 @@ from ntmp_cli.data.user.streams import BLOCK_BYTES
 from ntmp_cli.data.user.table_files import STDIN, TableFile, open_table
 from ntmp_cli.data.user.table_sets import is_tables, open_tables, place_of_images, require_input
 from ntmp_cli.errors import DataError, UsageError
-from ntmp_cli.tuple_source import InstanceFormat
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
                 f"{counts_file}: no such file", hint="Counts are a table of tuple_id and count: --counts FILE."
             )
     else:
-        raise _unknown(main)
+        raise unknown(main)
     _refuse_useless_resize(options, rows)
     if unlabeled_inside is not None and inputs.unlabeled is not None:
         raise UsageError(f"--unlabeled {inputs.unlabeled}: {main} has unlabeled rows already", hint="Pass one.")
@@ -116,9 +116,9 @@ def _main_table(
     if not counts_apart:
         require_column(table, roles.count_column, "the count of positives (--count-column, or --counts FILE)")
     optional: tuple[Role, ...] = ("label", "id", "block") if counts_apart else ("count", "law", "label", "id", "block")
-    if _has_images(table, roles):
+    if has_images(table, roles):
         require_column(table, roles.tuple_column, "the tuple of every row (--tuple-column)")
-        present = _columns_of(table.types, roles, ("tuple", *optional))
+        present = columns_of(table.types, roles, ("tuple", *optional))
         return table_of_images(table, place_of_images(path), roles.image_column, image_format, present)
     return open_table_rows(table, roles, options.features, required=("tuple",), optional=optional)
 
@@ -129,13 +129,13 @@ def _main_arrays(file: ArrayFile, roles: Roles, *, counts_apart: bool) -> tuple[
     if OFFSETS in file.shapes:
         if LOW not in file.shapes or HIGH not in file.shapes:
             file.require(COUNTS, "the count of every tuple")
-        return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, ("law", "block")), offsets=True), inner)
+        return _alike(ArrayRows(file, X, columns_of(file.shapes, roles, ("law", "block")), offsets=True), inner)
     file.require(roles.tuple_column, "the tuple of every row, or 'offsets' of tuples")
     if not counts_apart:
         file.require(roles.count_column, "the count of the tuple, row by row")
     counted: tuple[Role, ...] = () if counts_apart else ("count", "law")
     wanted: tuple[Role, ...] = ("tuple", *counted, "label", "id", "block")
-    return _alike(ArrayRows(file, X, _columns_of(file.shapes, roles, wanted)), inner)
+    return _alike(ArrayRows(file, X, columns_of(file.shapes, roles, wanted)), inner)
 
 
 def _alike(rows: ArrayRows, inner: ArrayRows | None) -> tuple[ArrayRows, ArrayRows | None]:
@@ -153,7 +153,7 @@ def _other(
         if isinstance(main, ImageRows):
             for name in (options.roles.image_column, *(getattr(options.roles, f"{role}_column") for role in required)):
                 require_column(table, name, "which is needed")
-            present = _columns_of(table.types, options.roles, (*required, "id"))
+            present = columns_of(table.types, options.roles, (*required, "id"))
             return table_of_images(table, place_of_images(path), options.roles.image_column, image_format, present)
         if main.columns is None:
             raise _unlike(path, main)
@@ -166,119 +166,15 @@ def _other(
         file.require(X, "the rows")
         for role in required:
             file.require(getattr(options.roles, f"{role}_column"), f"the {role} of every row")
-        rows = ArrayRows(file, X, _columns_of(file.shapes, options.roles, (*required, "id")))
+        rows = ArrayRows(file, X, columns_of(file.shapes, options.roles, (*required, "id")))
         _require_like(main, rows)
         return rows
     if not path.is_dir():
-        raise _unknown(path)
+        raise unknown(path)
     if not isinstance(main, ImageRows):
         raise _unlike(path, main)
     with looking_at(path):
         return class_folders(path, image_format) if "label" in required else all_images(path, image_format)
-
-
-@dataclass(frozen=True)
-class NewRowOptions:
-    """How rows to be scored are read; images are brought to the size `resize` where the training's were."""
-
-    resize: int | None = None
-    needed: tuple[Role, ...] = ()
-    """The roles that rows must have: tuple and count, or tuple alone."""
-    allow_outside: bool = False
-    block_bytes: int = BLOCK_BYTES
-
-
-def open_new_rows(
-    path: Path, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
-) -> RowSource:
-    """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
-    needed = options.needed
-    with_counts, grouped = "count" in needed, bool(needed)
-    roles = mapping.roles if mapping else Roles()
-    features = mapping.features if mapping else None
-    required = needed
-    optional: tuple[Role, ...] = ("id", "law") if with_counts else () if grouped else ("id", "tuple", "count")
-    require_input(path)
-    if is_tables(path):
-        table = open_tables(path, options.block_bytes)
-        if isinstance(features, TableFeatures):
-            known = {*(mapping.ignored if mapping else ()), *roles.model_dump().values()}
-            columns = FeatureColumns(features.categorical, ignore=known, names=features.names)
-            return open_table_rows(table, roles, columns, required=required, optional=optional)
-        if path != STDIN and _has_images(table, roles):
-            for role in required:
-                require_column(table, getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
-            present = _columns_of(table.types, roles, (*required, *optional))
-            image_format = _image_format(features, instance, options, path)
-            return table_of_images(table, place_of_images(path), roles.image_column, image_format, present)
-        raise UsageError(
-            f"{path}: this run was not trained on the columns of a table, but on arrays of shape {_shape(instance)}",
-            hint="Pass an .npz or .npy file of such arrays, or a folder of images.",
-        )
-    if is_array_file(path):
-        file = open_arrays(path, options.block_bytes)
-        file.require(X, "the rows")
-        if with_counts and OFFSETS in file.shapes:
-            rows = ArrayRows(file, X, {}, offsets=True)
-        else:
-            for role in required:
-                file.require(getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
-            rows = ArrayRows(file, X, _columns_of(file.shapes, roles, (*required, *optional)))
-        _require_trained(rows, path, features, instance)
-        return rows
-    if not path.is_dir():
-        raise _unknown(path)
-    image_format = _image_format(features, instance, options, path)
-    if not grouped:
-        return all_images(path, image_format, named=True)
-    columns_needed = [getattr(roles, f"{role}_column") for role in needed]
-    raise UsageError(
-        f"{path}: --{_option(needed)} needs a table of images{', tuple ids and counts' if with_counts else ''}",
-        hint=f"Columns {', '.join([roles.image_column, *columns_needed[:-1]])} and {columns_needed[-1]}.",
-    )
-
-
-def _option(needed: tuple[Role, ...]) -> str:
-    return "with-counts" if "count" in needed else "by"
-
-
-def _require_trained(
-    rows: ArrayRows, path: Path, features: TableFeatures | ImageFeatures | None, instance: InstanceFormat
-) -> None:
-    if isinstance(features, TableFeatures):
-        if list(rows.columns or ()) != features.names:
-            known = ", ".join(features.names[:10]) + (", …" if len(features.names) > 10 else "")
-            raise DataError(
-                f"{path}: an array has columns x0, x1, …, but this run was trained on {len(features.names)}: {known}",
-                hint="Pass a table with these columns.",
-            )
-        return
-    images = rows.image_features()
-    shape = list(images.shape) if images else [len(rows.columns or ())]
-    dtype = images.dtype if images else "float32"
-    if shape != list(instance.shape) or (images and dtype != instance.dtype.name):
-        raise DataError(
-            f"{path}: instances of shape {'×'.join(map(str, shape))} {dtype}, but this run was trained on "
-            f"{_shape(instance)} {instance.dtype.name}",
-            hint="Bring them to the shape and type of the training instances.",
-        )
-
-
-def _image_format(
-    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, options: NewRowOptions, path: Path
-) -> ImageFormat:
-    """The size of images that a run takes."""
-    if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
-        raise UsageError(f"{path}: this run was not trained on images", hint=f"It takes shape {_shape(instance)}.")
-    if instance.scale != 255:
-        raise UsageError(
-            f"{path}: this run was trained on values up to {instance.scale:g}, not on pixels up to 255",
-            hint="Pass an .npz or .npy file of such arrays.",
-        )
-    channels, height, width = instance.shape
-    resized = features.resize if isinstance(features, ImageFeatures) else options.resize
-    known = (height, width), "an image of the training"
-    return ImageFormat(resized, *known, only_gray=channels == 1, allow_outside=options.allow_outside)
 
 
 def _counts(path: Path, options: ImportOptions, problems: Problems) -> dict[str, int]:
@@ -302,16 +198,6 @@ def _blocks(counts_file: Path | None, roles: Roles, main: RowSource) -> dict[str
     return read_blocks(table, roles.tuple_column, roles.block_column)
 
 
-def _has_images(table: TableFile, roles: Roles) -> bool:
-    return roles.image_column in table.types and table.kind_of(roles.image_column) == "text"
-
-
-def _columns_of(present: Container[str], roles: Roles, wanted: Sequence[Role]) -> dict[Role, str]:
-    """The columns or arrays that hold the wanted roles, of those that a file has."""
-    names = {role: str(getattr(roles, f"{role}_column")) for role in wanted}
-    return {role: name for role, name in names.items() if name in present}
-
-
 def _require_like(main: RowSource, other: RowSource) -> None:
     """Arrays of one import have one shape; a table is like an array of features whose names it has."""
     if isinstance(main, ImageRows) or main.columns != other.columns or main.image_features() != other.image_features():
@@ -330,14 +216,3 @@ def _unlike(path: Path, main: RowSource) -> DataError:
     return DataError(
         f"{path}: cannot hold the same features as {main.where}", hint="Pass the same kind of file as INPUT."
     )
-
-
-def _unknown(path: Path) -> UsageError:
-    return UsageError(
-        f"{path}: neither a table, nor arrays, nor a folder of images",
-        hint="Pass .csv, .tsv, .parquet, .npz, .npy, a folder of .npy files or a folder of images.",
-    )
-
-
-def _shape(instance: InstanceFormat) -> str:
-    return "×".join(map(str, instance.shape))
