@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -11,16 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ntmp_cli.artifacts import (
     IfExists,
     Plan,
     RunArtifact,
-    Staging,
     TuplesArtifact,
-    content_sha256,
     describe_input,
     existing_output,
     open_artifact,
@@ -28,8 +22,6 @@ from ntmp_cli.artifacts import (
     refuse_overlap,
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
-from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING
 from ntmp_cli.artifacts.named_files import (
     WEIGHTS_FILES,
     encoder_identity,
@@ -38,16 +30,13 @@ from ntmp_cli.artifacts.named_files import (
     weights_files,
 )
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
-from ntmp_cli.artifacts.scores import write_scores
+from ntmp_cli.artifacts.run_writer import run_summary, write_run
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
-from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary
-from ntmp_cli.artifacts.summary_fields import TaskSummary
 from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.counting.laws import count_noise, law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.learning.bags import bags_of_pool
 from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.model_choice import (
@@ -59,12 +48,12 @@ from ntmp_cli.learning.model_choice import (
     unused_by_tables,
 )
 from ntmp_cli.learning.rated_source import source_for
-from ntmp_cli.learning.results import Trained, TrainingResult, Watcher, score_heldout
+from ntmp_cli.learning.results import Trained, Watcher
 from ntmp_cli.learning.tables.law_estimate import estimate_law, is_auto
 from ntmp_cli.learning.tables.training import scores_without_prior, train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
-from ntmp_cli.tuple_source import HeldoutData, TupleSource
+from ntmp_cli.tuple_source import TupleSource
 
 if TYPE_CHECKING:
     from ntmp_cli.learning.loop import Environment
@@ -87,8 +76,6 @@ class TrainOptions:
 
 
 DEFAULT_OPTIONS = TrainOptions()
-# Scores that differ by less are equal but for rounding.
-SAME_SCORE, TUPLES_LOOKED_AT = 1e-6, 500
 
 
 def train(
@@ -124,8 +111,8 @@ def train(
     def publish(trained: Trained, source: StoredTuples) -> None:
         try:
             with publishing(out, plan, if_exists=options.if_exists) as staging:
-                _write(staging, trained, tuples, source)
-                staging.summary = _summary(config, trained, tuples, source, prior)
+                write_run(staging, trained, tuples, source)
+                staging.summary = run_summary(config, trained, tuples, source, prior)
         except ArtifactError:
             if options.if_exists == "fail" and out.exists():  # another training of this output was faster
                 store.remove()
@@ -326,76 +313,6 @@ def _source(config: TrainConfig, tuples: TuplesArtifact, folder: Path, environme
     return stored
 
 
-def _write(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples) -> None:
-    for name, content in trained.scorer.files().items():
-        staging.add_bytes(name, content)
-    if source.artifact is not tuples:
-        staging.carry(source.artifact, ENCODER_WEIGHTS)
-    write_scores(staging, _scores(trained, source))
-    _warn_of_constant(trained, source)
-    for name in (TEST_LABELS, MAPPING):
-        if tuples.has(name):
-            staging.carry(tuples, name)
-    if tuples.has(HELDOUT_LABELS):
-        try:
-            staging.carry(tuples, HELDOUT_LABELS)
-        except ArtifactError as error:  # no training should be lost for what only calibration can use
-            log.warning("%s; the run will have no temperature by labels", error.message)
-    _write_history(staging, trained.outcome)
-
-
-def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
-    test, heldout = source.test_instances(), source.heldout()
-    arrays: dict[str, NDArray[Any]] = {"test": trained.scorer.score(test).astype(np.float32)}
-    traced = [(r.epoch, r.test_scores) for r in trained.outcome.records if r.test_scores is not None]
-    arrays["trace_epochs"] = np.array([epoch for epoch, _ in traced], dtype=np.int64)
-    arrays["trace"] = np.array([scores for _, scores in traced], dtype=np.float32).reshape(len(traced), len(test))
-    scored = trained.heldout
-    if scored is None and heldout is not None:
-        scored = score_heldout(trained.scorer, heldout)
-    if scored is not None:
-        arrays["heldout_tuples"] = scored.tuple_scores.astype(np.float32)
-        arrays["heldout_sizes"] = scored.sizes
-        arrays["heldout_counts"] = scored.counts
-        arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
-    if trained.pool_scores is not None:
-        arrays["pool"] = trained.pool_scores.astype(np.float32)
-    return arrays if heldout is None else {**arrays, **_bag_scores(trained, heldout)}
-
-
-def _bag_scores(trained: Trained, heldout: HeldoutData) -> dict[str, NDArray[Any]]:
-    """Held-out tuples and bags of U of their lengths, where the method scores bags."""
-    lengths = bags_of_pool(heldout.sizes, len(heldout.unlabeled))
-    inside = trained.method.bag_scores(trained.scorer, heldout.tuples, heldout.sizes)
-    outside = trained.method.bag_scores(trained.scorer, heldout.unlabeled[: int(lengths.sum())], lengths)
-    if inside is None or outside is None:
-        return {}
-    return {"heldout_bags": inside.astype(np.float32), "heldout_unlabeled_bags": outside.astype(np.float32)}
-
-
-def _warn_of_constant(trained: Trained, source: StoredTuples) -> None:
-    """Equal scores of all instances mean constant features, or nothing in them that the counts depend on."""
-    shard, tuples = source.tuple_shards()[0]
-    scores = trained.scorer.score(source.read_tuples(shard, 0, min(tuples, TUPLES_LOOKED_AT))[0])
-    if len(scores) > 1 and np.ptp(scores) <= SAME_SCORE * max(1.0, float(np.abs(scores).max())):
-        log.warning("all instances have the same score: their features are constant, or say nothing about the counts")
-
-
-def _write_history(staging: Staging, outcome: TrainingResult) -> None:
-    staging.add_bytes(HISTORY, json_lines([dict(r.fields) for r in outcome.records]), rows=len(outcome.records))
-    threads = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
-    timing = [
-        {
-            "epoch": r.epoch,
-            "seconds": r.seconds,
-            "instances_per_second": r.instances / max(r.seconds, 1e-9),
-            "threads": threads,
-        }
-        for r in outcome.records
-    ]
-    staging.add_unhashed(TIMING, json_lines(timing))
-
-
 def _warn_of_other_prior(prior: Prior, tuples: TuplesArtifact) -> None:
     """A wrong prior biases the risk; simulated tuples know theirs."""
     known = tuples.summary.prior
@@ -431,48 +348,3 @@ def _warn_of_unused(config: TrainConfig, method: Method, shape: tuple[int, ...])
             "--encoder pca, torchvision:NAME, or run:DIR",
             config.method,
         )
-
-
-def _summary(
-    config: TrainConfig, trained: Trained, tuples: TuplesArtifact, source: StoredTuples, prior: Prior
-) -> RunSummary:
-    info, features, task, outcome = tuples.summary, source.artifact.summary, source.task, trained.outcome
-    selected = outcome.records[outcome.selected_epoch - 1].fields
-    n, m = task.strata[0][:2] if len(task.strata) == 1 else (None, None)
-    if trained.prior is not None:
-        prior = Prior(trained.prior.value, trained.prior.source, ci=trained.prior.ci)
-    assert prior.value is not None, "a training leaves a prior"
-    return RunSummary(
-        method=trained.method.label(config),
-        is_oracle=trained.method.is_oracle,
-        dataset=info.dataset,
-        tuples=info.spec,
-        n=n,
-        m=m,
-        task=TaskSummary.of(task),
-        mean_rate=sum(k * m / n for n, m, k in task.strata) / sum(k for _, _, k in task.strata),
-        # Results are compared at the prior that the pool has, whatever was estimated for it.
-        prior=prior.value if prior.source in ("given", "known") or info.prior is None else info.prior,
-        trained_prior=prior.value,
-        prior_source=prior.source,
-        prior_ci=prior.ci,
-        tuple_rate=task.rate,
-        unlabeled_prior=info.prior,
-        count_noise=getattr(config.settings, "count_noise", 0.0),
-        tuples_seed=tuples.manifest.seed,
-        tuples_config=tuples.manifest.config,
-        tuples_content=content_sha256(tuples),
-        model=trained.model,
-        learner=trained.learner,
-        encoder=features.encoder if isinstance(features, FeaturesSummary) else None,
-        parameters=trained.scorer.size,
-        instance=info.instance,
-        features=features.instance,
-        epochs=len(outcome.records),
-        selected_epoch=outcome.selected_epoch,
-        batch_size=trained.batch_size,
-        loss=selected["loss"],
-        heldout_risk=selected["heldout_risk"],
-        spread=trained.spread,
-        orientation_z=trained.orientation_z,
-    )
