@@ -15,6 +15,7 @@ from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
 from ntmp_cli.artifacts.layout import HISTORY
 from ntmp_cli.artifacts.manifest import Artifact, RunArtifact
 from ntmp_cli.artifacts.summary_fields import TaskSummary, problems_of
+from ntmp_cli.evaluation.summary import RunSetting
 
 
 class HistoryRow(TypedDict):
@@ -25,17 +26,9 @@ class HistoryRow(TypedDict):
     heldout_risk: float | None
 
 
-class RunMark(TypedDict):
+class RunMark(RunSetting):
     """Which run a row of an evaluation is about."""
 
-    dataset: str
-    tuples: str
-    n: int | None
-    m: int | None
-    prior: float
-    method: str
-    is_oracle: bool
-    variant: str
     seed: int
     run: str
 

@@ -11,8 +11,8 @@ from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.intervals import metric_interval
 
 
-class RowLabels(TypedDict):
-    """Labels of a row: the setting that runs share if they differ only in their seed, and the metric."""
+class RunSetting(TypedDict):
+    """The setting that runs share if they differ only in their seed."""
 
     dataset: str
     tuples: str
@@ -23,6 +23,11 @@ class RowLabels(TypedDict):
     is_oracle: bool
     """Whether the method sees true labels: then it is an upper bound, never ranked or compared."""
     variant: str
+
+
+class RowLabels(RunSetting):
+    """Labels of a row: its setting, and the metric."""
+
     metric: str
 
 
