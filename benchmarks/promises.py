@@ -5,7 +5,8 @@
 
 Every draw splits a table anew into tuples and other rows. Of the other rows a pool is sampled whose share of positives
 is uniform between .1 and .9; its labels are the truth. The learner is `linear`, the cheapest. Results are written to
-benchmarks/promises/intervals.json; `python -m docs.write_promises` makes docs/promises.md of them.
+benchmarks/promises/intervals.json, draw by draw; those that are there already are kept, so remove the file after a
+change of the code. `python -m docs.write_promises` makes docs/promises.md of them.
 """
 
 from __future__ import annotations
@@ -88,14 +89,21 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", default=list(SOURCES))
     parser.add_argument("--draws", type=int, default=DRAWS)
     arguments = parser.parse_args()
-    results = []
+    results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else []
+    known = {(one["table"], one["seed"]) for one in results}
     for name in arguments.tables:
         for seed in range(FIRST_SEED, FIRST_SEED + arguments.draws):
+            if (name, seed) in known:
+                continue
             results += [measure(name, seed, kind) for kind in POOLS]
-        covered = [one["prior"]["ci"][0] <= one["prior"]["truth"] <= one["prior"]["ci"][1] for one in results]
-        print(f"{name}: {len(results)} draws so far, the prior's interval covers {np.mean(covered):.3f}", flush=True)
-        OUT.parent.mkdir(exist_ok=True)
-        OUT.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
+            OUT.parent.mkdir(exist_ok=True)
+            OUT.write_text(json.dumps(results, indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
+        covered = [
+            one["prior"]["ci"][0] <= one["prior"]["truth"] <= one["prior"]["ci"][1]
+            for one in results
+            if one["table"] == name
+        ]
+        print(f"{name}: {len(covered)} intervals of the prior, {np.mean(covered):.3f} cover", flush=True)
 
 
 if __name__ == "__main__":
