@@ -197,7 +197,7 @@ REGISTRIES: dict[str, Registry[Any, Any]] = {
         Facts,
         {
             "patches:SETTINGS": "The encoder patches with filters=N, size=N, grid=N, components=N, "
-            "e.g. patches:filters=1600,components=1200.",
+            "views=2 (image and mirror image), e.g. patches:filters=1600,components=1200.",
             "clip": "The image side of an open_clip model (--clip-model, --clip-weights; extra `clip`).",
             "torchvision:NAME": "A torchvision classifier without head, e.g. torchvision:resnet18 (--encoder-weights).",
             "run:DIR": "The last hidden layer of a network that `ntmp train` trained, e.g. run:work/run.",

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import hdf5
+from ntmp_cli.artifacts.layout import DIGESTS
 from ntmp_cli.artifacts.manifest import TuplesArtifact, remake
 from ntmp_cli.artifacts.publish import Staging
 from ntmp_cli.counting.observations import CountObservations
@@ -174,6 +175,23 @@ def read_instance_range(artifact: TuplesArtifact, name: str, start: int, stop: i
         instances: NDArray[np.generic] = np.asarray(stored[start:stop])
     _check_instances(artifact, name, instances)
     return instances
+
+
+def write_digests(staging: Staging, digests: NDArray[np.bytes_]) -> None:
+    """Hashes of the instances behind features, as pairs of numbers."""
+    with hdf5.create(staging.file(DIGESTS), "digests") as file:
+        file.put("digests", digests.view(np.uint64).reshape(len(digests), -1))
+    staging.add(DIGESTS, rows=len(digests))
+
+
+def read_digests(artifact: TuplesArtifact) -> NDArray[np.bytes_]:
+    """Hashes of the instances behind features, in the order of the files: training, held-out, test."""
+    with hdf5.read(artifact.file(DIGESTS), "digests") as file:
+        stored = hdf5.array(file, "digests")
+    artifact.require_rows(DIGESTS, len(stored))
+    if stored.dtype != np.uint64 or stored.ndim != 2 or stored.shape[1] != 2:
+        raise artifact.damaged(DIGESTS, "not pairs of whole numbers")
+    return np.ascontiguousarray(stored).view("S16").reshape(-1)
 
 
 def _check_instances(artifact: TuplesArtifact, name: str, instances: NDArray[np.generic]) -> None:

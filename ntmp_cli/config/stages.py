@@ -62,10 +62,13 @@ class EstimatePriorConfig(Settings):
     )
     encoder: str | None = Field(
         None,
-        description="Frozen encoder whose features are scored: pixels, random, pca, torchvision:NAME, clip or run:DIR.",
+        description="Frozen encoder whose features are scored: pixels, random, pca, patches, torchvision:NAME, clip or "
+        "run:DIR.",
     )
     encoder_weights: str | None = Field(
-        None, description="Weights of a torchvision encoder: a file, or 'default' for the published ones."
+        None,
+        description="Weights of a torchvision encoder: a file, or 'default' for the published ones; of patches or pca: "
+        "the encoder.safetensors of an earlier run, in place of a new fit.",
     )
     clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")

@@ -80,7 +80,8 @@ class TrainConfig(Settings):
     )
     encoder_weights: str | None = Field(
         None,
-        description="Weights of a torchvision encoder: a file, or 'default' for the published ones.",
+        description="Weights of a torchvision encoder: a file, or 'default' for the published ones; of patches or pca: "
+        "the encoder.safetensors of an earlier run, in place of a new fit.",
         json_schema_extra=NETWORK,
     )
     clip_model: str = Field(

@@ -9,17 +9,19 @@ it again with `dim` and loading the state needs neither the instances nor the we
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod, sqrt
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 import scipy.linalg
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ntmp_cli.errors import DataError, UsageError, did_you_mean
+from ntmp_cli.errors import ArtifactError, DataError, UsageError, did_you_mean
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
 RANDOM_DIM = 512
@@ -29,6 +31,9 @@ PCA_LIMIT = 4096
 
 TORCHVISION = "torchvision:"
 PATCHES = "patches"
+# Encoders that are fitted on instances; the weights of an earlier fit can be given instead.
+FITTED = ("pca", PATCHES)
+ENCODER_FILE = "encoder.safetensors"
 CLIP = "clip"
 RUN = "run:"
 PENULTIMATE = "penultimate:"
@@ -54,7 +59,7 @@ class Encoder(nn.Module):
 
 @dataclass(frozen=True)
 class EncoderRequest:
-    """What a builder may need: `pieces` yields the instances that `pca` is fitted on.
+    """What a builder may need: `pieces` yields the instances that `pca` and `patches` are fitted on.
 
     A `dim` without instances or weights stands for an encoder to be restored by `load_state_dict`.
     """
@@ -87,13 +92,42 @@ def get_encoder(spec: str) -> Builder:
         return _penultimate(spec.removeprefix(PENULTIMATE))
     name, _, settings = spec.partition(":")
     if name == PATCHES:
-        return _without_weights(name, partial(_patches, settings=settings))
+        return _fitted_before(spec, partial(_patches, settings=settings))
     if spec not in encoders.names():
         raise UsageError(
             f"unknown encoder '{spec}'; {did_you_mean(spec, encoder_choices())}",
             hint=f"The encoders are {', '.join(encoder_choices())}.",
         )
+    if spec in FITTED:
+        return _fitted_before(spec, encoders.get(spec))
     return _without_weights(spec, encoders.get(spec))
+
+
+def _fitted_before(spec: str, builder: Builder) -> Builder:
+    """An encoder that is fitted on the request's instances, or read from a file of weights that was fitted before."""
+
+    def build(request: EncoderRequest) -> Encoder:
+        if request.weights is None:
+            return builder(request)
+        path, hint = Path(request.weights), f"Give the {ENCODER_FILE} of a run or of features by the encoder {spec}."
+        if not path.is_file():
+            raise ArtifactError(f"{path}: no such weights file", hint=hint)
+        try:
+            state = load_file(path)
+        except Exception as error:  # a foreign file can fail in any way inside the reader
+            raise ArtifactError(f"{path}: not a file of weights ({type(error).__name__})", hint=hint) from error
+        components = state.get("components", torch.empty(0))
+        dim = components.shape[1] if components.ndim == 2 else 1
+        encoder = builder(replace(request, weights=None, pieces=None, dim=dim))
+        expected = {name: value.shape for name, value in encoder.state_dict().items()}
+        if expected != {name: value.shape for name, value in state.items()}:
+            raise ArtifactError(
+                f"{path}: not weights of the encoder {spec} for instances of shape {request.shape}", hint=hint
+            )
+        encoder.load_state_dict(state)
+        return encoder
+
+    return build
 
 
 def _without_weights(spec: str, builder: Builder) -> Builder:
@@ -101,7 +135,7 @@ def _without_weights(spec: str, builder: Builder) -> Builder:
         if request.weights is not None:
             raise UsageError(
                 f"encoder {spec} takes no weights, but got '{request.weights}'",
-                hint=f"Weights belong to {CLIP} and {TORCHVISION}NAME.",
+                hint=f"Weights belong to {CLIP}, {TORCHVISION}NAME, {', '.join(FITTED)}.",
             )
         return builder(request)
 

@@ -32,9 +32,13 @@ ZCA_FLOOR = 0.01
 KMEANS_ROUNDS = 10
 # A response counts from this many of its standard deviations on.
 THRESHOLD = 0.5
-# Images that are convolved at once: their responses stay small enough for the caches.
-IMAGES_AT_ONCE = 16
+# Responses that are computed at once: so few that they stay in the caches of a processor.
+RESPONSES_AT_ONCE = 2**22
 ROWS = 20_000
+# Larger covariances have their leading eigenvectors by subspace iteration, with so many directions to spare.
+ALL_AT_ONCE = 2048
+SPARE_DIRECTIONS = 100
+SUBSPACE_ROUNDS = 5
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +51,7 @@ class PatchSettings:
     size: int = 6
     grid: int = 2
     components: int = 800
+    views: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -67,6 +72,11 @@ class PatchSettings:
                     hint=f"Write for instance patches:{name}={getattr(cls(), name)}.",
                 )
             values[name] = int(value)
+        if values.get("views", 1) > 2:
+            raise UsageError(
+                f"encoder patches: views is {values['views']}; an image has one view, or two with its mirror image",
+                hint="Write patches:views=2 for photographs, and leave it out for digits and letters.",
+            )
         return cls(**values)
 
     @property
@@ -85,7 +95,7 @@ class PatchFeatures(Encoder):
 
     def __init__(self, settings: PatchSettings, channels: int, dim: int) -> None:
         super().__init__(dim)
-        self.grid = settings.grid
+        self.grid, self.views = settings.grid, settings.views
         self.register_buffer("weight", torch.zeros(settings.filters, channels, settings.size, settings.size))
         self.register_buffer("bias", torch.zeros(settings.filters))
         self.register_buffer("mean", torch.zeros(settings.responses))
@@ -96,12 +106,21 @@ class PatchFeatures(Encoder):
         return (self.responses(x) - self.mean) @ self.components
 
     def responses(self, x: Tensor) -> Tensor:
-        """(N, 2·filters·grid²): means of max(r − 1, 0) and of max(−r − 1, 0), r in units of its threshold."""
+        """(N, 2·filters·grid²): means of max(r − 1, 0) and of max(−r − 1, 0), r in units of its threshold.
+
+        With two views they are averaged over the image and its mirror image, so that both have the same features.
+        """
         weight = self.weight.contiguous(memory_format=torch.channels_last)
-        return torch.cat([self._responses(piece, weight) for piece in torch.split(x, IMAGES_AT_ONCE)])
+        images = max(1, RESPONSES_AT_ONCE // (len(weight) * x.shape[2] * x.shape[3]))
+        return torch.cat([self._responses(piece, weight) for piece in torch.split(x, images)])
 
     def _responses(self, x: Tensor, weight: Tensor) -> Tensor:
         images = normalised(x).contiguous(memory_format=torch.channels_last)
+        if self.views == 1:
+            return self._view(images, weight)
+        return (self._view(images, weight) + self._view(images.flip(3), weight)) / 2
+
+    def _view(self, images: Tensor, weight: Tensor) -> Tensor:
         shrunk = F.softshrink(F.conv2d(images, weight, self.bias), 1.0)
         difference = F.adaptive_avg_pool2d(shrunk, self.grid)
         # max(r − 1, 0) − max(−r − 1, 0) is the shrunk response, so that one more average gives both signs.
@@ -149,7 +168,7 @@ def _fitted(settings: PatchSettings, pieces: Pieces, channels: int, seed: int) -
     raw = PatchFeatures(settings, channels, 0)
     raw.weight.copy_(torch.from_numpy(weight.reshape(shape)))
     raw.bias.copy_(torch.from_numpy(-weight @ shift))
-    mean, components = _whitened_components(raw, pieces(), images, settings.components)
+    mean, components = _whitened_components(raw, pieces(), images, settings.components, rng)
     fitted = PatchFeatures(settings, channels, components.shape[1])
     state = {"weight": raw.weight, "bias": raw.bias}
     state |= {"mean": torch.from_numpy(mean), "components": torch.from_numpy(components)}
@@ -209,7 +228,7 @@ def _mean_square(rows: Floats, directions: Floats) -> Floats:
 
 
 def _whitened_components(
-    encoder: PatchFeatures, pieces: Iterator[Tensor], images: int, most: int
+    encoder: PatchFeatures, pieces: Iterator[Tensor], images: int, most: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """(mean, V/√λ) of the responses to at most `IMAGES` images, the largest components first."""
     step = -(-images // IMAGES)
@@ -226,13 +245,28 @@ def _whitened_components(
         moment.addmm_(x.T, x)
         count += len(x)
     mean = total / count
-    covariance = moment.numpy() / count - np.outer(mean, mean).astype(np.float32)
-    largest = min(most, size, count - 1)
-    values, vectors = scipy.linalg.eigh(covariance, subset_by_index=[size - largest, size - 1], overwrite_a=True)
-    values, vectors = values[::-1].astype(np.float64), vectors[:, ::-1].astype(np.float64)
+    covariance = moment.div_(count).sub_(torch.from_numpy(np.outer(mean, mean).astype(np.float32)))
+    values, vectors = leading_eigenvectors(covariance, min(most, size, count - 1), rng)
     kept = values > max(values[0], 0) * 1e-5  # what lies below is rounding
     if not kept.any():
         raise DataError("encoder patches cannot be fitted: all images are equal", hint="Use the encoder pixels.")
     values, vectors = values[kept], vectors[:, kept]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(values))])
     return mean, vectors * signs / np.sqrt(values)
+
+
+def leading_eigenvectors(matrix: Tensor, number: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """The largest eigenvalues of a covariance and their vectors, largest first.
+
+    Of a large matrix by subspace iteration: a few products with it, where a decomposition of all of it takes minutes.
+    """
+    size = len(matrix)
+    if size <= ALL_AT_ONCE or 2 * number > size:
+        values, vectors = scipy.linalg.eigh(matrix.numpy(), subset_by_index=[size - number, size - 1])
+        return values[::-1].astype(np.float64), vectors[:, ::-1].astype(np.float64)
+    subspace = torch.from_numpy(rng.normal(size=(size, number + SPARE_DIRECTIONS))).float()
+    for _ in range(SUBSPACE_ROUNDS):
+        subspace = torch.linalg.qr(matrix @ subspace)[0]
+    values, turn = scipy.linalg.eigh((subspace.T @ (matrix @ subspace)).double().numpy())
+    vectors = subspace.double().numpy() @ turn[:, ::-1][:, :number]
+    return values[::-1][:number], vectors

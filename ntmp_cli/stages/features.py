@@ -6,7 +6,6 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
+from ntmp_cli.artifacts.distinct_instances import DistinctInstances, FeatureRows, others_of_encoder
 from ntmp_cli.artifacts.layout import BLOCKS, ENCODER_WEIGHTS, TEST_INSTANCES
 from ntmp_cli.artifacts.manifest import canonical_json
 from ntmp_cli.artifacts.named_files import encoder_run, file_identity, weights_files
@@ -34,12 +34,14 @@ from ntmp_cli.artifacts.shards import (
     read_tuple_shard,
     tuple_shard_names,
     unlabeled_shard_names,
+    write_digests,
     write_instances,
     write_tuple_shards,
 )
 from ntmp_cli.artifacts.stored_scorer import load_network
 from ntmp_cli.artifacts.summaries import FeaturesSummary
 from ntmp_cli.artifacts.summary_fields import InstanceSummary
+from ntmp_cli.artifacts.temporary_rows import TemporaryRows
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.encoders import PENULTIMATE, Encoder, EncoderRequest, build_encoder
@@ -117,16 +119,33 @@ def _hidden_layer(run: RunArtifact, tuples: TuplesArtifact) -> Encoder:
 def _compute(
     tuples: TuplesArtifact, network: Encoder, encoder: str, plan: Plan, out: Path, device: torch.device
 ) -> Artifact[FeaturesSummary]:
-    scale, network = tuples.summary.instance.scale, network.to(device)
+    weights = save_safetensors({name: value.cpu().contiguous() for name, value in network.state_dict().items()})
     log.info("features of %s by %s are computed once and kept in %s", tuples.path, encoder, out)
-    with publishing(out, plan, if_exists="refresh") as staging:
-        _write(staging, tuples, network, scale, device)
-        state = {name: value.cpu().contiguous() for name, value in network.state_dict().items()}
-        staging.add_bytes(ENCODER_WEIGHTS, save_safetensors(state))
+    with publishing(out, plan, if_exists="refresh") as staging, TemporaryRows(staging.path.parent) as temporary:
+        distinct = DistinctInstances(tuples)
+        rows = FeatureRows(temporary, distinct)
+        for other in others_of_encoder(out.parent, out, plan.config, hashlib.sha256(weights).hexdigest()):
+            if taken := rows.take_from(other):
+                log.info("features of %d of %d distinct instances are taken from %s", taken, len(distinct), other.path)
+        _encode(rows, distinct, network.to(device), tuples.summary.instance.scale, device)
+        _write(staging, tuples, rows)
+        write_digests(staging, distinct.digests)
+        staging.add_bytes(ENCODER_WEIGHTS, weights)
         instance = InstanceSummary(shape=(network.dim,), dtype="float32", scale=1.0, standardised=False, resize=None)
         changed = {"instance": instance, "features": (), "test_labels": False, "encoder": encoder}
         staging.summary = FeaturesSummary(**{**dict(tuples.summary), **changed})
     return open_artifact(out, "features")
+
+
+def _encode(
+    rows: FeatureRows, distinct: DistinctInstances, network: Encoder, scale: float, device: torch.device
+) -> None:
+    """Compute the features that no other directory has."""
+    with torch.inference_mode():
+        for raw, numbers in distinct.pieces(rows.known):
+            pieces = torch.split(torch.from_numpy(raw), BATCH)
+            coded = torch.cat([network(p.to(device).float() / scale).float().cpu() for p in pieces])
+            rows.add(numbers, coded.numpy())
 
 
 def _training_instances(tuples: TuplesArtifact) -> Iterator[NDArray[np.generic]]:
@@ -136,22 +155,18 @@ def _training_instances(tuples: TuplesArtifact) -> Iterator[NDArray[np.generic]]
         yield read_instances(tuples, name)
 
 
-def _write(staging: Staging, tuples: TuplesArtifact, network: Encoder, scale: float, device: torch.device) -> None:
-    def features(raw: NDArray[np.generic]) -> NDArray[Any]:
-        with torch.inference_mode():
-            pieces = torch.split(torch.from_numpy(raw), BATCH)
-            return torch.cat([network(p.to(device).float() / scale).float().cpu() for p in pieces]).numpy()
-
+def _write(staging: Staging, tuples: TuplesArtifact, rows: FeatureRows) -> None:
+    """The files of the tuples directory with features in place of instances."""
     for split in ("train", "heldout"):
         for number, name in enumerate(tuple_shard_names(tuples, split)):
             block = read_tuple_shard(tuples, name)
-            coded = TupleBlock(features(block.instances), block.offsets, block.counts)
+            coded = TupleBlock(rows.of(name), block.offsets, block.counts)
             write_tuple_shards(staging, split, [coded], shard_size=len(block.counts), scale=1.0, first=number)
         for name in unlabeled_shard_names(tuples, split):
-            x = features(read_instances(tuples, name))
+            x = rows.of(name)
             write_instances(staging, name, [x], len(x), scale=1.0)
     if tuples.has(BLOCKS):
         staging.carry(tuples, BLOCKS)
     if tuples.has(TEST_INSTANCES):
-        x = features(read_instances(tuples, TEST_INSTANCES))
+        x = rows.of(TEST_INSTANCES)
         write_instances(staging, TEST_INSTANCES, [x], len(x), scale=1.0)

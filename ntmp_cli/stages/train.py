@@ -337,7 +337,7 @@ def _warn_of_unused(config: TrainConfig, method: Method, shape: tuple[int, ...])
         unused |= given & {"model"}
     if encoder != config.encoder:
         unused |= given & {"encoder"}
-    if not (encoder or "").startswith("torchvision:"):
+    if (encoder or "").partition(":")[0] not in ("torchvision", "patches", "pca"):
         unused |= given & {"encoder_weights"}
     if unused:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))

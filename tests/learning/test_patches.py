@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.learning import patches
 from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
-from ntmp_cli.learning.patches import PatchFeatures, PatchSettings, normalised, spherical_kmeans, zca
+from ntmp_cli.learning.patches import (
+    PatchFeatures,
+    PatchSettings,
+    leading_eigenvectors,
+    normalised,
+    spherical_kmeans,
+    zca,
+)
 
 SPEC = "patches:filters=6,size=3,grid=2,components=5"
 SHAPE = (3, 8, 7)
@@ -67,12 +75,35 @@ def test_it_does_not_depend_on_how_the_images_are_cut() -> None:
     assert torch.allclose(one.responses(x[:20]), torch.cat([one.responses(x[:3]), one.responses(x[3:20])]), atol=1e-6)
 
 
+def test_two_views_give_an_image_and_its_mirror_image_the_same_features() -> None:
+    x = images()
+    one, two = fitted(x), fitted(x, spec=f"{SPEC},views=2")
+    assert torch.allclose(two(x), two(x.flip(3)), atol=1e-5)
+    assert not torch.allclose(one(x), one(x.flip(3)), atol=0.1)
+    # Both have the same filters; with two views their responses are averaged.
+    assert torch.equal(one.weight, two.weight)
+    assert torch.allclose(two.responses(x), (one.responses(x) + one.responses(x.flip(3))) / 2, atol=1e-6)
+
+
 def test_whitened_rows_have_nearly_unit_covariance() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5000, 4)) @ rng.normal(size=(4, 4)) * 3 + 5
     shift, matrix = zca(rows)
     assert np.allclose(np.cov((rows - shift) @ matrix, rowvar=False), np.eye(4), atol=0.1)
     assert np.allclose(matrix, matrix.T)
+
+
+def test_leading_eigenvectors_by_subspace_iteration_are_those_of_the_whole_matrix(monkeypatch) -> None:
+    rng = np.random.default_rng(5)
+    rotation = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    spectrum = np.arange(1, 301) ** -1.5
+    matrix = torch.from_numpy((rotation * spectrum) @ rotation.T).float()
+    exact, vectors = leading_eigenvectors(matrix, 20, rng)
+    assert np.allclose(exact, spectrum[:20], rtol=1e-4)
+    monkeypatch.setattr(patches, "ALL_AT_ONCE", 100)
+    values, approximate = leading_eigenvectors(matrix, 20, rng)
+    assert np.allclose(values, exact, rtol=1e-4)
+    assert np.allclose(np.abs((vectors * approximate).sum(axis=0)), 1, atol=1e-3)
 
 
 def test_spherical_kmeans_recovers_directions_up_to_sign() -> None:
@@ -89,6 +120,7 @@ def test_spherical_kmeans_recovers_directions_up_to_sign() -> None:
     [
         ("patches:filter=8", "encoder patches has no setting 'filter'; did you mean 'filters'?"),
         ("patches:filters=0", "encoder patches: filters is '0'; it must be a whole number from 1 on"),
+        ("patches:views=3", "encoder patches: views is 3; an image has one view, or two with its mirror image"),
         ("patches:size=x", "encoder patches: size is 'x'; it must be a whole number from 1 on"),
         ("patches:size=8", "encoder patches: patches of 8 pixels on a grid of 2 do not fit into images of 8 × 7"),
     ],

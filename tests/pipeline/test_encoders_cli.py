@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.distinct_instances import digests, instance_files
 from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, WEIGHTS
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.shards import read_instances, read_tuple_shard, tuple_shard_names
@@ -99,6 +100,94 @@ def test_features_of_other_tuples_are_not_taken_for_these(ntmp_done, tuples, tmp
         training = ("train", "--tuples", source, *TRAINING, "--model", "linear", "--encoder", "pixels")
         ntmp_done(*training, "--features", tmp_path / "f", "--out", tmp_path / f"run-{number}")
     assert len(features_in(tmp_path / "f")) == 2
+
+
+# --- instances that several tuples directories share ----------------------------------------------
+
+SMALL = ("make-tuples", "--prior", 0.5, "--num-tuples", 60, "--unlabeled-size", 90)
+PATCHES = "patches:filters=7,size=3,components=6"
+
+
+@pytest.fixture(scope="module")
+def two_tuples(ntmp_done, tmp_path_factory) -> tuple[Path, Path]:
+    """Two samples from one data set, which have test instances and many others in common."""
+    folder = tmp_path_factory.mktemp("two")
+    for number in range(2):
+        ntmp_done(*SMALL, "--seed", number, "--out", folder / f"t{number}")
+    return folder / "t0", folder / "t1"
+
+
+def train_patches(ntmp_done, tuples: Path, out: Path, *more: object):
+    training = ("train", "--tuples", tuples, "--prior", 0.5, "--method", "discriminant", "--encoder", PATCHES)
+    return ntmp_done(*training, *more, "--out", out)
+
+
+def features_of_test(folder: Path) -> np.ndarray:
+    return read_instances(open_artifact(folder, "features"), "test.h5")
+
+
+def test_an_encoder_that_was_fitted_before_is_read_from_its_file(two_tuples, ntmp_done, tmp_path):
+    train_patches(ntmp_done, two_tuples[0], tmp_path / "a" / "first")
+    weights = tmp_path / "a" / "first" / ENCODER_WEIGHTS
+    train_patches(ntmp_done, two_tuples[1], tmp_path / "b" / "again", "--encoder-weights", weights)
+    train_patches(ntmp_done, two_tuples[1], tmp_path / "c" / "fitted")
+    assert (tmp_path / "b" / "again" / ENCODER_WEIGHTS).read_bytes() == weights.read_bytes()
+    assert (tmp_path / "c" / "fitted" / ENCODER_WEIGHTS).read_bytes() != weights.read_bytes()
+    first, again, fitted = (features_of_test(*features_in(tmp_path / name)) for name in "abc")
+    assert np.allclose(first, again, atol=1e-5)
+    assert not np.allclose(first, fitted, atol=1e-2)
+
+
+def test_an_instance_that_another_directory_has_is_not_encoded_again(two_tuples, ntmp_done, tmp_path):
+    train_patches(ntmp_done, two_tuples[0], tmp_path / "first")
+    weights = tmp_path / "first" / ENCODER_WEIGHTS
+    (before,) = features_in(tmp_path)
+    ended = train_patches(ntmp_done, two_tuples[1], tmp_path / "second", "--encoder-weights", weights)
+    raw = [open_artifact(path) for path in two_tuples]
+    distinct = [{row.tobytes() for name, read in instance_files(source) for row in read()} for source in raw]
+    taken = f"features of {len(distinct[0] & distinct[1])} of {len(distinct[1])} distinct instances are taken from"
+    assert f"{taken} {before}\n" in ended.err
+    # Elsewhere the same features are computed from the instances, and are the same.
+    alone = train_patches(ntmp_done, two_tuples[1], tmp_path / "alone" / "run", "--encoder-weights", weights)
+    assert "are taken from" not in alone.err
+    (shared,) = set(features_in(tmp_path)) - {before}
+    (computed,) = features_in(tmp_path / "alone")
+    for name, read in instance_files(open_artifact(shared, "features")):
+        expected = dict(instance_files(open_artifact(computed, "features")))[name]()
+        assert np.allclose(read(), expected, atol=1e-5), name
+    assert (shared / "digests.h5").read_bytes() == (computed / "digests.h5").read_bytes()
+
+
+def test_features_of_another_fit_or_of_a_damaged_directory_are_not_taken(two_tuples, ntmp_done, tmp_path):
+    train_patches(ntmp_done, two_tuples[0], tmp_path / "first")
+    (before,) = features_in(tmp_path)
+    assert "are taken from" not in train_patches(ntmp_done, two_tuples[1], tmp_path / "fitted").err
+    damaged = bytearray((before / "test.h5").read_bytes())
+    damaged[-1] ^= 1
+    (before / "test.h5").write_bytes(damaged)
+    weights = tmp_path / "first" / ENCODER_WEIGHTS
+    ended = train_patches(ntmp_done, two_tuples[1], tmp_path / "again", "--encoder-weights", weights)
+    assert "are taken from" not in ended.err
+
+
+def test_equal_bytes_that_stand_for_other_numbers_have_other_digests():
+    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    plain = digests(rows, 255.0)
+    assert len(set(plain.tolist())) == 3
+    for other in (digests(rows, 16.0), digests(rows.view(np.int8), 255.0), digests(rows.reshape(3, 2, 2), 255.0)):
+        assert not set(plain.tolist()) & set(other.tolist())
+    assert (digests(rows[::-1], 255.0) == plain[::-1]).all()
+
+
+def test_weights_of_another_encoder_are_refused(two_tuples, ntmp, ntmp_done, tmp_path):
+    train_patches(ntmp_done, two_tuples[0], tmp_path / "first")
+    weights = tmp_path / "first" / ENCODER_WEIGHTS
+    training = ("train", "--tuples", two_tuples[1], "--prior", 0.5, "--encoder-weights", weights)
+    for encoder in ("pca", "patches:filters=8,size=3,components=6"):
+        ended = ntmp(*training, "--encoder", encoder, "--out", tmp_path / "run")
+        assert ended.code == 3
+        assert f"{weights}: not weights of the encoder {encoder} for instances of shape (1, 8, 8)" in ended.err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -235,9 +324,14 @@ MISTAKES = {
         "/nowhere/w.pt",
     ),
     "weights for what has none": (
-        ("--encoder", "pca", "--encoder-weights", "/nowhere/w.pt"),
+        ("--encoder", "random", "--encoder-weights", "/nowhere/w.pt"),
         2,
-        "error: encoder pca takes no weights, but got '/nowhere/w.pt'\n",
+        "error: encoder random takes no weights, but got '/nowhere/w.pt'\n",
+    ),
+    "weights of an earlier fit that are not there": (
+        ("--encoder", "pca", "--encoder-weights", "/nowhere/w.safetensors"),
+        3,
+        "error: /nowhere/w.safetensors: no such weights file\n",
     ),
     "a description of CLIP that is not there": (
         ("--encoder", "clip", "--clip-model", "/nowhere/c.json", "--clip-weights", "random"),
