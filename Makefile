@@ -11,7 +11,7 @@ THREADS ?= 1
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
-.PHONY: demo paper-smoke test test-slow test-random test-order check coverage torture mutants bench docs clean
+.PHONY: demo paper-smoke test test-slow test-random test-order check coverage torture mutants bench docs site release-check clean
 
 $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -61,7 +61,14 @@ bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 
 docs: $(PACKAGE)  ## write the command reference from --help, and the README's outputs from real runs
 	$(BIN)/python docs/write_commands.py
+	$(BIN)/python docs/write_api.py
 	$(BIN)/python docs/write_readme.py
 
+site: $(DEV)  ## the documentation as pages below site/, every link checked; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+release-check:  ## build the release, install its wheel in a fresh environment, run the quickstart there
+	$(PYTHON) tests/release_check.py
+
 clean:
-	rm -rf $(VENV) work build *.egg-info
+	rm -rf $(VENV) work build site *.egg-info

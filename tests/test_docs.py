@@ -49,6 +49,11 @@ def test_command_reference_is_what_the_program_says() -> None:
     assert module.TARGET.read_text(encoding="utf-8") == module.render(), "run `make docs`"
 
 
+def test_python_reference_is_what_the_docstrings_say() -> None:
+    module = script("write_api")
+    assert module.TARGET.read_text(encoding="utf-8") == module.render(), "run `make docs`"
+
+
 # --- the README ---------------------------------------------------------------------------------
 
 
@@ -174,9 +179,11 @@ def commands_of(page: Path) -> list[str]:
 def test_every_command_of_a_page_has_options_that_exist(page: Path) -> None:
     for line in commands_of(page):
         words = shlex.split(line)[1:]
-        while words[0].startswith("--"):  # options of ntmp itself, each with a value
-            assert words[0] in GLOBAL_OPTIONS, line
+        while words and words[0].startswith("--"):  # options of ntmp itself, with a value before a command
+            assert words[0] in GLOBAL_OPTIONS | {"--help"}, line
             words = words[2:]
+        if not words:
+            continue
         known = OPTIONS.get(tuple(words[:2]), OPTIONS.get(tuple(words[:1])))
         assert known is not None, line
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The peers of the benchmarks are installed by those who run them.
 SET_UP = [
@@ -64,3 +67,30 @@ def test_the_two_test_targets_run_every_test_once():
     assert '-m "not slow"' in commands_of("test")
     assert commands_of("test-slow").rstrip().endswith("-m slow")
     assert {"make check", "make test", "make test-slow"} <= set((ROOT / ".ci" / "run").read_text().splitlines())
+
+
+# --- the release: `make release-check` builds and installs it --------------------------------------
+
+
+def test_every_file_of_the_package_goes_into_the_wheel():
+    package = ROOT / "ntmp_cli"
+    declared = PYPROJECT["tool"]["setuptools"]["package-data"]["ntmp_cli"]
+    shipped = {path for pattern in declared for path in package.glob(pattern)}
+    others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert others == shipped
+
+
+def test_changes_and_citation_have_the_version_and_one_date():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, flags=re.MULTILINE)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert newest is not None
+    assert newest.groups() == (PROJECT["version"], str(citation["date-released"]))
+
+
+def test_the_metadata_name_the_pythons_that_are_tested():
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    tested = tests["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert named == tested
+    assert PROJECT["requires-python"] == f">={tested[0]}"
