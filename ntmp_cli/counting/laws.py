@@ -153,7 +153,9 @@ class Gaussian(_AddedNoise):
         return density
 
     def between(self, low: Floats, high: Floats, k: Ints, n: Ints | int) -> Floats:
-        inside: Floats = ndtr((high - k) / self.sd) - ndtr((low - k) / self.sd)
+        first, last = (low - k) / self.sd, (high - k) / self.sd
+        # Above the mean by the upper tail: 1 − ε has no digits left for a small ε.
+        inside: Floats = np.where(first > 0, ndtr(-first) - ndtr(-last), ndtr(last) - ndtr(first))
         return inside
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
@@ -175,11 +177,10 @@ class Laplace(_AddedNoise):
         return density
 
     def between(self, low: Floats, high: Floats, k: Ints, n: Ints | int) -> Floats:
-        def below(x: Floats) -> Floats:
-            tail = 0.5 * np.exp(-np.abs(x) / self.scale)
-            return np.where(x < 0, tail, 1 - tail)
-
-        inside: Floats = below(high - k) - below(low - k)
+        first, last = (low - k) / self.scale, (high - k) / self.scale
+        tails = 0.5 * np.exp(-np.abs(first)), 0.5 * np.exp(-np.abs(last))
+        # On one side of the mean by the tails themselves: 1 − ε has no digits left for a small ε.
+        inside: Floats = np.where((first > 0) | (last < 0), np.abs(tails[0] - tails[1]), 1 - tails[0] - tails[1])
         return inside
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
