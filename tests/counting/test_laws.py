@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, noise_laws, parse_law
+from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, law_text, noise_laws, parse_law
 from ntmp_cli.errors import UsageError
 
 LAWS = [
@@ -119,3 +119,13 @@ def test_ranges_are_as_probable_above_the_count_as_below_it(law: str, low: float
         np.array([-np.inf]), np.array([-low]), zero, n
     )
     assert around == pytest.approx(1 - tails)
+
+
+@pytest.mark.parametrize("text", ["round:1e300", "suppress:1e300", "round:1e19", "round:2.5", "suppress:0"])
+def test_a_step_that_is_no_size_of_a_tuple_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="it must be a whole number from 1 to 2147483648"):
+        parse_law(text)
+
+
+def test_a_scale_may_be_as_large_as_a_float() -> None:
+    assert law_text(parse_law("laplace:1e300")) == "laplace:1e+300"
