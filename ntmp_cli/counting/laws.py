@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# No tuple has more members than this.
+MOST_MEMBERS = 2**31
 # Values of P(recorded | k) by k and by the number of positives that were counted are computed in pieces of this size.
 PIECE = 2**20
 
@@ -153,7 +155,9 @@ class Gaussian(_AddedNoise):
         return density
 
     def between(self, low: Floats, high: Floats, k: Ints, n: Ints | int) -> Floats:
-        inside: Floats = ndtr((high - k) / self.sd) - ndtr((low - k) / self.sd)
+        first, last = (low - k) / self.sd, (high - k) / self.sd
+        # Above the mean by the upper tail: 1 − ε has no digits left for a small ε.
+        inside: Floats = np.where(first > 0, ndtr(-first) - ndtr(-last), ndtr(last) - ndtr(first))
         return inside
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
@@ -175,11 +179,10 @@ class Laplace(_AddedNoise):
         return density
 
     def between(self, low: Floats, high: Floats, k: Ints, n: Ints | int) -> Floats:
-        def below(x: Floats) -> Floats:
-            tail = 0.5 * np.exp(-np.abs(x) / self.scale)
-            return np.where(x < 0, tail, 1 - tail)
-
-        inside: Floats = below(high - k) - below(low - k)
+        first, last = (low - k) / self.scale, (high - k) / self.scale
+        tails = 0.5 * np.exp(-np.abs(first)), 0.5 * np.exp(-np.abs(last))
+        # On one side of the mean by the tails themselves: 1 − ε has no digits left for a small ε.
+        inside: Floats = np.where((first > 0) | (last < 0), np.abs(tails[0] - tails[1]), 1 - tails[0] - tails[1])
         return inside
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
@@ -257,9 +260,7 @@ class Round(NoiseLaw):
     step: int
 
     def __post_init__(self) -> None:
-        _require(
-            "round", "the step", self.step, self.step >= 1 and float(self.step).is_integer(), "a whole number >= 1"
-        )
+        _require_whole("round", "the step", self.step)
 
     @property
     def records(self) -> str:  # type: ignore[override]
@@ -293,8 +294,7 @@ class Suppress(NoiseLaw):
     smallest: int
 
     def __post_init__(self) -> None:
-        fits = self.smallest >= 1 and float(self.smallest).is_integer()
-        _require("suppress", "the smallest published count", self.smallest, fits, "a whole number >= 1")
+        _require_whole("suppress", "the smallest published count", self.smallest)
 
     @property
     def records(self) -> str:  # type: ignore[override]
@@ -347,9 +347,22 @@ def count_noise(rate: float) -> NoiseLaw:
 @lru_cache(256)
 def parse_law(text: str) -> NoiseLaw:
     """The law of a text such as `gaussian:17` or `detect:0.9,0.99`."""
+    name, given = law_parameters(text)
+    try:
+        numbers = [float(value) for value in given.values()]
+    except ValueError:
+        raise UsageError(
+            f"count law '{text}': its parameters must be numbers",
+            hint="`ntmp train` on rows of a table estimates those that are `auto`.",
+        ) from None
+    whole = [number.is_integer() and abs(number) <= MOST_MEMBERS for number in numbers]
+    return noise_laws.get(name)(*(int(x) if is_whole else x for x, is_whole in zip(numbers, whole, strict=True)))
+
+
+def law_parameters(text: str) -> tuple[str, dict[str, str]]:
+    """The name of a law and what is given for each of its parameters, of which there must be as many as it takes."""
     name, _, given = text.strip().partition(":")
-    law = noise_laws.get(name)
-    names = [field.name for field in fields(law)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(noise_laws.get(name))]  # type: ignore[arg-type]
     values = given.split(",") if given else []
     if len(values) != len(names):
         takes = f"takes {', '.join(names)}" if names else "takes no parameter"
@@ -357,14 +370,7 @@ def parse_law(text: str) -> NoiseLaw:
         raise UsageError(
             f"count law '{text}': {name} {takes}, and {len(values)} were given", hint=f"Write it as {example}."
         )
-    try:
-        numbers = [float(value) for value in values]
-    except ValueError:
-        raise UsageError(
-            f"count law '{text}': its parameters must be numbers",
-            hint="`ntmp train` on rows of a table estimates those that are `auto`.",
-        ) from None
-    return law(*(int(number) if number.is_integer() else number for number in numbers))
+    return name, dict(zip(names, values, strict=True))
 
 
 def law_text(law: NoiseLaw) -> str:
@@ -385,6 +391,11 @@ def _binomial(j: Floats | Ints, n: Floats | Ints, p: float) -> Floats:
 def _require(law: str, what: str, value: float, fits: bool, range_: str) -> None:
     if not fits or not np.isfinite(value):
         raise UsageError(f"count law {law}: {what} is {value:g}; it must be {range_}")
+
+
+def _require_whole(law: str, what: str, value: float) -> None:
+    fits = 1 <= value <= MOST_MEMBERS and float(value).is_integer()
+    _require(law, what, value, fits, f"a whole number from 1 to {MOST_MEMBERS}")
 
 
 def _require_rates(law: str, sensitivity: float, specificity: float) -> None:

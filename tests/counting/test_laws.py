@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, noise_laws, parse_law
+from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne, count_noise, law_text, noise_laws, parse_law
 from ntmp_cli.errors import UsageError
 
 LAWS = [
@@ -104,3 +104,28 @@ def test_counts_at_the_ends_move_at_the_same_rate_inwards() -> None:
         moved = OffByOne(0.15).sample(m, n, np.random.default_rng(9)) - m
         assert set(moved.tolist()) == {0, step}
         assert stats.binomtest(np.count_nonzero(moved), 20_000, 0.15).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("law", ["gaussian:1", "laplace:0.2"])
+@pytest.mark.parametrize("low", [2.0, 12.0, 20.0])
+def test_ranges_are_as_probable_above_the_count_as_below_it(law: str, low: float) -> None:
+    """In the far tail too, where 1 − ε has no digits left: no range that can be recorded has probability 0."""
+    noise, zero, n = parse_law(law), np.zeros(1, dtype=np.int64), 40
+    above = noise.between(np.array([low]), np.array([low + 3]), zero, n)
+    assert above > 0
+    assert above == pytest.approx(noise.between(np.array([-low - 3]), np.array([-low]), zero, n), rel=1e-12)
+    around = noise.between(np.array([-low]), np.array([low + 3]), zero, n)
+    tails = noise.between(np.array([low + 3]), np.array([np.inf]), zero, n) + noise.between(
+        np.array([-np.inf]), np.array([-low]), zero, n
+    )
+    assert around == pytest.approx(1 - tails)
+
+
+@pytest.mark.parametrize("text", ["round:1e300", "suppress:1e300", "round:1e19", "round:2.5", "suppress:0"])
+def test_a_step_that_is_no_size_of_a_tuple_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="it must be a whole number from 1 to 2147483648"):
+        parse_law(text)
+
+
+def test_a_scale_may_be_as_large_as_a_float() -> None:
+    assert law_text(parse_law("laplace:1e300")) == "laplace:1e+300"

@@ -9,14 +9,13 @@ refused: then scores that explain little and noise that hides much cannot be tol
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit
 
-from ntmp_cli.counting.laws import Floats, NoiseLaw, law_text, noise_laws, parse_law
+from ntmp_cli.counting.laws import Floats, NoiseLaw, law_parameters, law_text, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.counting.recorded import with_law
@@ -52,16 +51,14 @@ def is_auto(text: str | None) -> bool:
 
 def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) -> LawEstimate:
     """The law of a text with `auto` in it; `scored_under` cross-fits scores under a law."""
-    name, _, given = text.partition(":")
-    names = [field.name for field in fields(noise_laws.get(name))]  # type: ignore[arg-type]
-    values = given.split(",")
-    free = [names[at] for at, value in enumerate(values) if value == AUTO and at < len(names)]
+    name, given = law_parameters(text)
+    free = [one for one, value in given.items() if value == AUTO]
     if unknown := [one for one in free if one not in (*SHARES, *SCALES)]:
         raise UsageError(f"count law '{text}': {unknown[0]} is not estimated", hint="Give it as a number.")
 
     def law_at(at: Floats) -> NoiseLaw:
-        found = iter([_value(one, x) for one, x in zip(free, at.tolist(), strict=True)])
-        return parse_law(f"{name}:{','.join(f'{next(found):.12g}' if v == AUTO else v for v in values)}")
+        found = {one: f"{_value(one, x):.12g}" for one, x in zip(free, at.tolist(), strict=True)}
+        return parse_law(f"{name}:{','.join({**given, **found}.values())}")
 
     at = np.array([_start(one) for one in free])
     for _ in range(ROUNDS):
@@ -92,7 +89,7 @@ class _Loss:
             observed = CountObservations(
                 scored.sizes, with_law(scored.counts, self.law_at(np.clip(at, -FURTHEST, FURTHEST)))
             )
-        except DataError:  # what was recorded cannot be under so little noise
+        except (DataError, UsageError):  # what was recorded cannot be under so little noise, or there is no such law
             return IMPOSSIBLE
         line = recalibrate(scored.scores, observed, start=self._start)
         if not np.isfinite(line.nll):

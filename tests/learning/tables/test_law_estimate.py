@@ -56,3 +56,23 @@ def test_what_is_not_continuous_is_not_estimated() -> None:
     assert is_auto("detect:auto,0.9")
     assert not is_auto("gaussian:2")
     assert not is_auto(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gaussian:auto,auto", "gaussian takes sd, and 2 were given"),
+        ("exact:auto", "exact takes no parameter, and 1 were given"),
+        ("detect:auto", "detect takes sensitivity, specificity, and 1 were given"),
+    ],
+)
+def test_a_wrong_number_of_parameters_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        estimate_law(text, scored("gaussian:2", 1.0))
+
+
+def test_the_search_does_not_stop_at_parameters_that_no_law_has() -> None:
+    """Sensitivity and specificity must add up to more than 1, and the search tries less."""
+    found = estimate_law("detect:auto,0.4", scored("detect:0.75,0.4", 2.5))
+    low, high = found.intervals["sensitivity"]
+    assert 0.6 <= low < 0.75 < high
