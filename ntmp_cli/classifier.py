@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.laws import law_text
 from ntmp_cli.data.user.mapping import TableFeatures
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
@@ -30,9 +31,10 @@ from ntmp_cli.learning.method import HeldoutScores
 from ntmp_cli.learning.model_choice import AUTO, is_table_training, unused_by_tables
 from ntmp_cli.learning.results import InstanceScorer, Trained
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, model_name
+from ntmp_cli.learning.tables.law_estimate import is_auto, widest_law
 from ntmp_cli.learning.tables.scorer import TableScorer
 from ntmp_cli.plugins import load_plugins
-from ntmp_cli.python.fitting import require_usable, trained_on
+from ntmp_cli.python.fitting import require_usable, trained_on, with_estimated_law
 from ntmp_cli.python.frames import (
     apply_features,
     as_frame,
@@ -80,6 +82,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     temperature_ : what scores are divided by, fitted to counts of tuples that the scores were not trained on.
     tuple_rate_ : share of positives in the tuples.
     spread_ : standard deviation of an intercept that the members of a tuple share; None where it is not estimated.
+    count_law_ : law of noise of the counts; count_law_intervals_ : 95 % intervals of its parameters, where estimated.
     coef_, intercept_ : of a linear score; of a DataFrame with texts or gaps, of its mapped features.
     estimator_ : the fitted scikit-learn classifier, where one was given.
     history_ : one record per epoch.
@@ -144,7 +147,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             the array that `count_labels` makes of ids and counts.
         counts : number of positives by tuple id, in the order in which tuples appear (T), or of every row (N). A count
             may be a pair (low, high), as in an array (T, 2), or a text as in a table: "1-3", ">=1", "25%". Noise is
-            named by the setting `count_law`.
+            named by the setting `count_law`, as in `gaussian:2`, or `gaussian:auto`, which estimates it.
         unlabeled : (M, d) further rows without tuple; networks need some.
         prior : share of positives among the unlabeled rows; None estimates it.
         sample_weight : weight of every tuple, given as counts are; not for networks.
@@ -153,7 +156,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             labelled row is a tuple of its own, and what is left of its tuple has the rest of the count.
         """
         x, pool = self._fitted_features(X, unlabeled)
-        known = read_tuples(len(x), tuples, counts, blocks, str(self._settings.get("count_law") or "exact"))
+        law = str(self._settings.get("count_law") or "exact")
+        readable = law_text(widest_law(law)) if is_auto(law) else law
+        known = read_tuples(len(x), tuples, counts, blocks, readable)
         if labels is not None:
             if sample_weight is not None:
                 raise UsageError(
@@ -178,6 +183,10 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             tuple_weights=None if sample_weight is None else groups.weights(sample_weight),
             standardised=self._mapping is not None,
         )
+        self.count_law_, self.count_law_intervals_ = law, {}
+        if is_auto(law):
+            source, found = with_estimated_law(config, source, law)
+            self.count_law_, self.count_law_intervals_ = law_text(found.law), found.intervals
         if is_table_training(config, source.instance):
             self._warn_of_networks_settings(config)
         trained, self._task = trained_on(config, source, self._given_estimator(), self.heldout_share)

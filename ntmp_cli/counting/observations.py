@@ -160,6 +160,14 @@ class CountObservations:
         return float(self.likely.sum() / self.sizes.sum())
 
     @cached_property
+    def some(self) -> NDArray[np.bool_] | None:
+        """(T,) whether any member is positive, where that is all that is known of every tuple; else None."""
+        if self._laws is None or any(not isinstance(law, Exact) for law, _ in self._laws):
+            return None
+        some: NDArray[np.bool_] = (self._low == 1) & (self._high == self.sizes)
+        return some if (some | (self._high == 0)).all() else None
+
+    @cached_property
     def symmetric(self) -> bool:
         """Whether the observations would be the same with the classes exchanged: L(k) = L(n − k)."""
         if not are_records(self.counts):

@@ -12,7 +12,7 @@ an observation L (see `observations`), p_i = σ(z_i) and q_i = σ(−z_i), two t
 All terms are probabilities, so sums lose no digits and products that underflow are negligible, as long as B_0[0] itself
 is not tiny. Tuples where it is are computed again in logarithms. A tuple is counted by its rarer class, so that exact
 counts cost O(n·min(m, n−m)). Everything is in double precision. Tuples of more than a few hundred members are computed
-by `large`, in time and memory linear in their members.
+by `large`, in time and memory linear in their members; so are those of `presence`, which have a closed form.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from scipy.special import expit
 from ntmp_cli.counting.large import large_tuple
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.observations import CountGroup, CountObservations
+from ntmp_cli.counting.presence import presence_log_prob, presence_posterior
 
 # Terms below the smallest double (1e-308) are lost; beside a probability above this they do not matter.
 TINY = 1e-200
@@ -36,6 +37,8 @@ CACHED = 2**16
 
 def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
     """log P(observation | z) of every tuple (Eq. 22): scores of shape (…, instances) give (…, tuples)."""
+    if observed.some is not None:
+        return presence_log_prob(_double(z, observed), observed, observed.some)
     scores = _scores(z, observed)
     rows = scores.reshape(-1, scores.shape[-1])
     log_prob = np.empty((len(rows), len(observed)))
@@ -80,10 +83,15 @@ def count_law(z: Floats) -> Floats:
     return law
 
 
-def _scores(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
-    """Scores in double, those of mirrored tuples negated, and behind the last one −∞ for missing members."""
+def _double(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
     if z.shape[-1] != observed.instances:
         raise ValueError(f"{z.shape[-1]} scores of tuples with {observed.instances} members")
+    return np.asarray(z, dtype=np.float64)
+
+
+def _scores(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
+    """Scores in double, those of mirrored tuples negated, and behind the last one −∞ for missing members."""
+    z = _double(z, observed)
     scores = np.empty((*z.shape[:-1], observed.instances + 1))
     scores[..., :-1] = z if observed.signs is None else z * observed.signs
     scores[..., -1] = -np.inf
@@ -103,6 +111,8 @@ def _group_log_prob(rows: Floats, group: CountGroup) -> Floats:
 
 def _sweep(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[Floats, Floats]:
     """Log-probability of every tuple and posterior of every member."""
+    if observed.some is not None:
+        return presence_posterior(_double(z, observed), observed, observed.some)
     scores = _scores(z, observed)
     p, q = expit(scores), expit(-scores)
     log_prob, posterior = np.empty(len(observed)), np.empty(observed.instances + 1)

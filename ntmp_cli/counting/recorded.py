@@ -76,6 +76,15 @@ def with_law(counts: Counts, law: NoiseLaw) -> Counts:
     return simplest(rows)
 
 
+def with_parameters(counts: Counts, law: NoiseLaw) -> Counts:
+    """The same records, those under a law of this name under its parameters: exact ones beside them stay exact."""
+    rows = as_records(counts).copy()
+    text = law_text(law).encode()
+    name = text.partition(b":")[0]
+    rows["law"][[own.partition(b":")[0] == name for own in rows["law"].tolist()]] = text
+    return simplest(rows)
+
+
 def laws_of(counts: Counts) -> list[tuple[NoiseLaw, Ints]]:
     """Every law of noise with the positions of its tuples."""
     texts, codes = np.unique(as_records(counts)["law"], return_inverse=True)

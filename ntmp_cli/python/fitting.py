@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting.laws import NoiseLaw
+from ntmp_cli.counting.recorded import with_parameters
 from ntmp_cli.data.user.grouping import hold_out
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.model_choice import is_table_training
+from ntmp_cli.learning.model_choice import TABLE_METHOD, is_table_training
 from ntmp_cli.learning.results import Trained, score_heldout
-from ntmp_cli.learning.tables.training import train_table
+from ntmp_cli.learning.tables.law_estimate import AS_NUMBER, LawEstimate, estimate_law
+from ntmp_cli.learning.tables.training import scores_without_prior, train_table
 from ntmp_cli.tuple_source import ArraySource, HeldoutData, Task
 
 
@@ -29,6 +32,20 @@ def trained_on(config: TrainConfig, source: ArraySource, estimator: Any, heldout
         )
     rest = _without_heldout(source, heldout_share, np.random.default_rng(config.seed))
     return _with_network(config, rest), rest.task
+
+
+def with_estimated_law(config: TrainConfig, source: ArraySource, text: str) -> tuple[ArraySource, LawEstimate]:
+    """The counts under the law whose parameters `auto` stands for, by cross-fitted linear scores; labels stay exact."""
+    if config.method != TABLE_METHOD:
+        raise UsageError(f"count law '{text}': method {config.method} does not estimate it", hint=AS_NUMBER)
+    linear = {"model": "linear", "prior": None, "count_law": None, "estimator": {}}
+    scoring = config.model_copy(update=linear)
+
+    def under(law: NoiseLaw) -> ArraySource:
+        return replace(source, counts=with_parameters(source.counts, law))
+
+    found = estimate_law(text, lambda law: scores_without_prior(scoring, under(law)))
+    return under(found.law), found
 
 
 def require_usable(config: TrainConfig) -> None:

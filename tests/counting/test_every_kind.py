@@ -102,6 +102,29 @@ def test_at_least_one_is_one_minus_the_product_of_negatives(n: int) -> None:
     assert posterior == pytest.approx(expit(z) / np.exp(value), abs=1e-9)
 
 
+def test_tuples_with_and_without_positives_have_the_same_closed_form_as_the_tables() -> None:
+    """A further tuple of another kind makes all of them go through the tables."""
+    bags = [(4, 1, 4, "exact"), (3, 0, 0, "exact"), (1, 1, 1, "exact"), (200, 1, 200, "exact"), (30, 0, 0, "exact")]
+    alone, beside = observed(*bags), observed(*bags, (3, 1, 2, "exact"))
+    assert alone.some is not None
+    assert beside.some is None
+    z = np.random.default_rng(6).normal(-2, 3, beside.instances)
+    rows = np.stack([z, z - 5, z + 4])
+    members = alone.instances
+    assert count_log_prob(rows[:, :members], alone) == pytest.approx(count_log_prob(rows, beside)[:, :-1], abs=1e-11)
+    for row in rows:
+        (log_prob, gradient), (expected, slopes) = count_gradient(row[:members], alone), count_gradient(row, beside)
+        assert log_prob == pytest.approx(expected[:-1], abs=1e-11)
+        assert gradient == pytest.approx(slopes[:members], abs=1e-11)
+
+
+def test_at_least_one_stays_finite_where_every_member_is_all_but_certainly_negative() -> None:
+    z = np.array([-800.0, -801.0, -900.0])
+    log_prob, gradient = count_gradient(z, observed((3, 1, 3, "exact")))
+    assert log_prob == pytest.approx([np.logaddexp.reduce(z)])
+    assert gradient == pytest.approx(np.exp(z - np.logaddexp.reduce(z)))
+
+
 def test_a_range_of_everything_says_nothing() -> None:
     z = np.random.default_rng(0).normal(0, 3, 5 + 400)
     log_prob, gradient = count_gradient(z, observed((5, 0, 5, "exact"), (400, 0, 400, "exact")))

@@ -379,3 +379,27 @@ def test_counts_of_several_classes_are_refused() -> None:
         NTMPClassifier().fit(x, ids, np.stack([counts, 5 - counts, 0 * counts], axis=1))
     assert error.value.hint is not None
     assert error.value.hint.startswith("ntmp is binary: one count per tuple")
+
+
+# Laws of noise --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labelled", [0, 60])
+def test_a_law_of_noise_is_estimated_beside_exact_labels(labelled: int) -> None:
+    """Labelled rows are exact: taken for noisy counts without noise, they would pull the estimate down."""
+    rng, n = np.random.default_rng(3), 10
+    x = rng.normal(size=(300 * n, 3))
+    y = rng.random(len(x)) < 1 / (1 + np.exp(0.5 - 2.5 * x[:, 0] + 1.5 * x[:, 1]))
+    counts = y.reshape(-1, n).sum(axis=1) + rng.normal(0, 2, 300)
+    labels = np.where(np.arange(len(x)) < labelled, y, np.nan)
+    model = NTMPClassifier(model="linear", count_law="gaussian:auto")
+    model.fit(x, np.repeat(np.arange(300), n), counts, labels=labels if labelled else None)
+    low, high = model.count_law_intervals_["sd"]
+    assert low < float(model.count_law_.removeprefix("gaussian:")) < high
+    assert 1.5 < low < 2.3
+    assert 1.7 < high < 2.7
+
+
+def test_a_parameter_that_is_not_estimated_is_named() -> None:
+    with pytest.raises(UsageError, match=r"count law 'round:auto': step is not estimated"):
+        NTMPClassifier(count_law="round:auto").fit(np.zeros((4, 1)), [0, 0, 1, 1], [0, 2])

@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 from ntmp_cli.counting.laws import Floats, NoiseLaw, law_parameters, law_text, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import recalibrate
-from ntmp_cli.counting.recorded import with_law
+from ntmp_cli.counting.recorded import with_parameters
 from ntmp_cli.errors import DataError, NotIdentifiableError, UsageError
 from ntmp_cli.prior.estimator import ScoredTuples
 
@@ -35,6 +35,7 @@ WIDEST_FACTOR, WIDEST_SHARE = 10.0, 0.4
 # First guesses of probabilities, by name of the parameter; scales start at 1.
 SHARES = {"rate": 0.1, "sensitivity": 0.9, "specificity": 0.9}
 SCALES = ("sd", "scale", "epsilon")
+AS_NUMBER = "Give it as a number."
 
 
 class LawEstimate(NamedTuple):
@@ -49,12 +50,24 @@ def is_auto(text: str | None) -> bool:
     return text is not None and AUTO in text.partition(":")[2].split(",")
 
 
+def widest_law(text: str) -> NoiseLaw:
+    """The law of a text with `auto` in it, so noisy that everything can be recorded under it: to read counts by."""
+    name, _, given = text.partition(":")
+    names = [field.name for field in fields(noise_laws.get(name))]  # type: ignore[arg-type]
+    widest = {"epsilon": 1e-6, "sd": 1e9, "scale": 1e9, "rate": 0.5, "sensitivity": 0.75, "specificity": 0.75}
+    values = given.split(",")
+    chosen = [f"{widest.get(one, AUTO)}" if value == AUTO else value for one, value in zip(names, values, strict=False)]
+    if AUTO in chosen:
+        raise UsageError(f"count law '{text}': {names[chosen.index(AUTO)]} is not estimated", hint=AS_NUMBER)
+    return parse_law(f"{name}:{','.join(chosen)}")
+
+
 def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) -> LawEstimate:
     """The law of a text with `auto` in it; `scored_under` cross-fits scores under a law."""
     name, given = law_parameters(text)
     free = [one for one, value in given.items() if value == AUTO]
     if unknown := [one for one in free if one not in (*SHARES, *SCALES)]:
-        raise UsageError(f"count law '{text}': {unknown[0]} is not estimated", hint="Give it as a number.")
+        raise UsageError(f"count law '{text}': {unknown[0]} is not estimated", hint=AS_NUMBER)
 
     def law_at(at: Floats) -> NoiseLaw:
         found = {one: f"{_value(one, x):.12g}" for one, x in zip(free, at.tolist(), strict=True)}
@@ -87,7 +100,7 @@ class _Loss:
         scored = self.scored
         try:
             observed = CountObservations(
-                scored.sizes, with_law(scored.counts, self.law_at(np.clip(at, -FURTHEST, FURTHEST)))
+                scored.sizes, with_parameters(scored.counts, self.law_at(np.clip(at, -FURTHEST, FURTHEST)))
             )
         except (DataError, UsageError):  # what was recorded cannot be under so little noise, or there is no such law
             return IMPOSSIBLE

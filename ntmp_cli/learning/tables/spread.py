@@ -18,6 +18,9 @@ SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
 SPREAD_STEPS = 2
 # Residual counts depend on predicted ones if the slope exceeds so many standard errors.
 CLEAR_SLOPE = 3.0
+# Of fewer tuples than this no slope is clear. Theirs must be large: with intercepts that are independent of the
+# features, the fitted line leaves slopes below 1.
+FEW_TUPLES, LARGE_SLOPE = 30, 1.0
 # A spread of intercepts is used if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
 
@@ -65,7 +68,7 @@ def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
         return False
     slope = float(weights @ (away * residual)) / total
     error = float(np.linalg.norm(weights * away * (residual - slope * away))) / total
-    return slope > CLEAR_SLOPE * error
+    return slope > CLEAR_SLOPE * error or (len(n) < FEW_TUPLES and slope > LARGE_SLOPE)
 
 
 def _likeliest(value: Callable[[float], float]) -> float:

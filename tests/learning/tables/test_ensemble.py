@@ -207,6 +207,25 @@ def test_bags_filled_to_different_proportions_have_no_spread(seed: int) -> None:
     assert fit_table(data, "linear", rng()).spread == 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_few_large_bags_filled_to_different_proportions_have_no_spread(seed: int) -> None:
+    """Twelve tuples tell no slope clearly, but a large one is not that of independent intercepts.
+
+    Their features predict the counts poorly: out of fold, a weak signal in many columns shrinks.
+    """
+    generator = rng(seed)
+    n, counts = 256, generator.integers(0, 129, 12)
+    labels = np.concatenate([np.repeat([1, 0], [m, n - m]) for m in counts.tolist()])
+    x = generator.normal(0, 1, (len(labels), 10)) + labels[:, None] * np.r_[0.6, 0.3, np.zeros(8)]
+    data = TableData(x, CountObservations(np.full(12, n), counts))
+    assert fit_table(data, "linear", rng()).spread == 0
+
+
+def test_the_spread_of_few_natural_groups_is_kept() -> None:
+    spreads = [fit_table(natural_groups(16, 60, 1.5, seed), "linear", rng()).spread for seed in range(4)]
+    assert min(spreads) > 0.5
+
+
 # One rate -----------------------------------------------------------------------------------------
 
 
