@@ -35,6 +35,7 @@ from ntmp_cli.artifacts.summaries import (
 )
 from ntmp_cli.artifacts.summary_fields import Summary, problems_of
 from ntmp_cli.errors import ArtifactError
+from ntmp_cli.storage import Location, StorageUrl
 
 # An artefact whose kind does not matter is written without a parameter: `Artifact`.
 S = TypeVar("S", bound=Summary, covariant=True, default=Summary)
@@ -389,6 +390,11 @@ def _is_regular(path: Path) -> bool:
         return False
 
 
-def sha256_file(path: Path) -> str:
+def sha256_file(path: Location) -> str:
+    if isinstance(path, StorageUrl):
+        digest = hashlib.sha256()
+        for piece in path.pieces():
+            digest.update(piece)
+        return digest.hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,14 +7,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ntmp_cli.errors import UsageError
+from ntmp_cli.storage import Location, StorageUrl
 
 
-def refuse_overlap(out: Path, inputs: Iterable[Path], folders: Sequence[str] = (".",)) -> None:
+def refuse_overlap(out: Location, inputs: Iterable[Location], folders: Sequence[str] = (".",)) -> None:
     """Refuse an output that shares files with an input, also through links.
 
     A command that only makes `folders` below `out` may have its inputs beside them.
     """
-    resolved = [(path, Path(os.path.realpath(path))) for path in inputs]
+    inputs = tuple(inputs)
+    if isinstance(out, StorageUrl):
+        _refuse_same_url(out, [url for url in inputs if isinstance(url, StorageUrl)])
+        return
+    resolved = [(path, Path(os.path.realpath(path))) for path in inputs if isinstance(path, Path)]
     for place in (out / folder for folder in folders):
         target = Path(os.path.realpath(place))
         for path, source in resolved:
@@ -26,7 +31,18 @@ def refuse_overlap(out: Path, inputs: Iterable[Path], folders: Sequence[str] = (
                 how = f"contains the input {path}"
             else:
                 continue
-            raise UsageError(
-                f"{place}: {how}, and inputs are never changed",
-                hint="Write to another place, outside of every input.",
-            )
+            raise _overlap(place, how)
+
+
+def _refuse_same_url(out: StorageUrl, inputs: Sequence[StorageUrl]) -> None:
+    for url in inputs:
+        if out.is_inside(url):
+            raise _overlap(out, f"is the input {url}, or lies inside it")
+        if url.is_inside(out):
+            raise _overlap(out, f"contains the input {url}")
+
+
+def _overlap(place: Location, how: str) -> UsageError:
+    return UsageError(
+        f"{place}: {how}, and inputs are never changed", hint="Write to another place, outside of every input."
+    )

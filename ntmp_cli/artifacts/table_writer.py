@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.errors import UsageError
 from ntmp_cli.plain_text import FORMULA_START, PLAIN_NUMBER
+from ntmp_cli.storage import Location, file_pieces
 
 IfFileExists = Literal["fail", "overwrite"]
 
@@ -57,10 +59,11 @@ class TableWriter:
 
 @contextmanager
 def writing_table(
-    out: Path, if_exists: IfFileExists, stream: IO[bytes] | None = None, *, raw_ids: bool = False
+    out: Location, if_exists: IfFileExists, stream: IO[bytes] | None = None, *, raw_ids: bool = False
 ) -> Iterator[TableWriter]:
     """A writer of the table `out`; on success one rename makes it visible, on failure nothing is left.
 
+    A URL gets the complete table from a temporary file.
     With `stream` (standard output) the table is CSV and goes there as it is made. In CSV, texts that a spreadsheet
     would run as formulas begin with an apostrophe, unless `raw_ids`.
     """
@@ -71,7 +74,7 @@ def writing_table(
         stream.flush()
         return
     parquet = require_writable(out, if_exists)
-    with replacing(out) as partial:
+    with _complete(out) as partial:
         with partial.open("wb") as file:
             writer = TableWriter(file, parquet=parquet, raw_ids=raw_ids)
             yield writer
@@ -79,12 +82,25 @@ def writing_table(
         require_writable(out, if_exists)  # another process may have been faster
 
 
-def require_writable(out: Path, if_exists: IfFileExists) -> bool:
+@contextmanager
+def _complete(out: Location) -> Iterator[Path]:
+    """A temporary file that becomes `out` once it is complete."""
+    if isinstance(out, Path):
+        with replacing(out) as partial:
+            yield partial
+        return
+    with tempfile.TemporaryDirectory(prefix="ntmp-") as folder:
+        partial = Path(folder, "table")
+        yield partial
+        out.write(file_pieces(partial))
+
+
+def require_writable(out: Location, if_exists: IfFileExists) -> bool:
     """Refuse before the work what could only fail after it; whether the table is Parquet."""
     name = out.name.lower()
     if not name.endswith((".csv", ".parquet", ".pq")):
         raise UsageError(f"--out {out}: not the name of a table", hint="End it in .csv or .parquet, or pass - for CSV.")
-    if out.is_dir():
+    if isinstance(out, Path) and out.is_dir():
         raise UsageError(f"--out {out}: is a directory", hint="Name a file.")
     if out.exists() and if_exists == "fail":
         raise UsageError(f"{out}: exists already", hint="Choose another --out, or pass --if-exists overwrite.")

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ntmp_cli.commands.options import IfExists, Json, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, IfExists, Json, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.errors import UsageError
+from ntmp_cli.storage import location
 
 Source = Annotated[
-    Path,
+    Any,
     typer.Argument(
+        parser=location,
         metavar="INPUT",
         help="Rows with tuple ids and counts: .csv, .parquet, a folder or pattern of such files ('rows/*.parquet'), "
-        ".npz, a folder of .npy files, or a folder of images per tuple.",
+        "a URL of any of these (s3://, gs://, https://), .npz, a folder of .npy files, or a folder of images per "
+        "tuple.",
         show_default=False,
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to create.", show_default=False)]
 Unlabeled = Annotated[
-    Path | None,
-    typer.Option("--unlabeled", help="Unlabeled rows, beside those of INPUT without tuple id.", show_default=False),
+    Any,
+    typer.Option(
+        "--unlabeled",
+        **PATH_OR_URL,
+        help="Unlabeled rows, beside those of INPUT without tuple id.",
+        show_default=False,
+    ),
 ]
-Test = Annotated[Path | None, typer.Option("--test", help="Rows with true labels, for `evaluate`.", show_default=False)]
+Test = Annotated[
+    Any, typer.Option("--test", **PATH_OR_URL, help="Rows with true labels, for `evaluate`.", show_default=False)
+]
 Counts = Annotated[
-    Path | None,
-    typer.Option("--counts", help="Table of tuple ids and counts, where rows have none.", show_default=False),
+    Any,
+    typer.Option(
+        "--counts", **PATH_OR_URL, help="Table of tuple ids and counts, where rows have none.", show_default=False
+    ),
 ]
 AllowOutside = Annotated[
     bool,

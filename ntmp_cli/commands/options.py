@@ -20,8 +20,12 @@ from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.config import PANELS
 from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import Settings, load
+from ntmp_cli.storage import location
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
+
+# What takes paths and URLs alike; Typer knows no union of types.
+PATH_OR_URL: Any = {"parser": location, "metavar": "PATH"}
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to create.", show_default=False)]
 IfExists = Annotated[

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ntmp_cli.commands.import_tuples import AllowOutside
-from ntmp_cli.commands.options import Json, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, Json, with_config
 from ntmp_cli.commands.show import show
 from ntmp_cli.commands.train import Device, Threads
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.errors import UsageError
+from ntmp_cli.storage import location
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
 Source = Annotated[
-    Path,
+    Any,
     typer.Argument(
+        parser=location,
         metavar="INPUT",
-        help="Rows to score: .csv, .parquet, a folder or pattern of such files ('new/*.parquet'), .npz, .npy, "
-        "a folder of images, or - for CSV on standard input.",
+        help="Rows to score: .csv, .parquet, a folder or pattern of such files ('new/*.parquet'), a URL of any of "
+        "these (s3://, gs://, https://), .npz, .npy, a folder of images, or - for CSV on standard input.",
         show_default=False,
     ),
 ]
 Out = Annotated[
-    Path,
-    typer.Option("--out", "-o", help="Table to write, .csv or .parquet, or - for CSV on stdout.", show_default=False),
+    Any,
+    typer.Option(
+        "--out",
+        "-o",
+        **PATH_OR_URL,
+        help="Table to write, .csv or .parquet, by path or URL, or - for CSV on stdout.",
+        show_default=False,
+    ),
 ]
 RawIds = Annotated[
     bool,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary, TuplesSummary
     from ntmp_cli.artifacts.summary_fields import BySplit, StratumRow
     from ntmp_cli.stages.import_tuples import Understood
+    from ntmp_cli.storage import Location
 
 MOST_ROWS = 40
 MOST_COLUMNS = 8
@@ -60,7 +61,7 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
     _features(console, rows, number_of_columns(summary.features))
 
 
-def understood_view(console: Console, source: Path, understood: Understood) -> None:
+def understood_view(console: Console, source: Location, understood: Understood) -> None:
     """What an import would make of the user's files."""
     labels = " with labels" if understood.test_labels else ""
     print_pairs(

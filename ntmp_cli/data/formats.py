@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
+from ntmp_cli.storage import Location, redacted
 from ntmp_cli.unpacking import LEAST_IMAGE, require_regular, require_unpackable, unpack_limit
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: not a readable {kind} ({first_line(error)})", hint=GET_AGAIN) from error
 
 
-def no_such_file(path: Path) -> DataError:
+def no_such_file(path: Location) -> DataError:
     return DataError(f"{path}: no such file", hint="Check the path; a relative one starts at the current directory.")
 
 
 def first_line(error: Exception) -> str:
     """What a library says about an error, in one line."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]
+    return redacted(str(error).strip().partition("\n")[0] or type(error).__name__)[:200]
 
 
 # --- IDX: MNIST and its relatives -------------------------------------------------------------

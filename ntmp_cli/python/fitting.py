@@ -38,7 +38,7 @@ def with_estimated_law(config: TrainConfig, source: ArraySource, text: str) -> t
     """The counts under the law whose parameters `auto` stands for, by cross-fitted linear scores; labels stay exact."""
     if config.method != TABLE_METHOD:
         raise UsageError(f"count law '{text}': method {config.method} does not estimate it", hint=AS_NUMBER)
-    linear = {"model": "linear", "prior": None, "count_law": None, "estimator": {}}
+    linear: dict[str, Any] = {"model": "linear", "prior": None, "count_law": None, "estimator": {}}
     scoring = config.model_copy(update=linear)
 
     def under(law: NoiseLaw) -> ArraySource:

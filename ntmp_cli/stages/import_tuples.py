@@ -48,6 +48,7 @@ from ntmp_cli.data.user.table_files import LateTextError
 from ntmp_cli.data.user.table_sets import files_read, table_paths
 from ntmp_cli.progress import Advance, long_step
 from ntmp_cli.randomness import stream
+from ntmp_cli.storage import Location, StorageUrl
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def import_tuples(
     """
     problems = Problems()
     opened = _open(config, inputs, block_bytes, problems)
-    named = (file for path in inputs.paths().values() for file in files_read(path))
+    named = (file for path in inputs.paths().values() for file in files_read(path) if isinstance(file, Path))
     reads = (*named, *_places_of_images(inputs, opened))
     with long_step("hashing the input"):
         lineage = tuple(_lineage(inputs, opened))
@@ -152,10 +153,10 @@ def _lineage(inputs: Inputs, opened: ImportSources) -> Iterator[dict[str, str]]:
     """Every file that the tuples depend on, by its content."""
     for role, path in inputs.paths().items():
         files = table_paths(path)
-        if files is None and path.is_dir():
+        if files is None and isinstance(path, Path) and path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
         identity = sha256_file(path) if files is None else _hash_of(path, files)
-        yield {"kind": role, "name": path.resolve().name, "sha256": identity}
+        yield {"kind": role, "name": _name_of(path), "sha256": identity}
     for role, path, named in _images_elsewhere(inputs, opened):
         files = sorted({file for file in named if file.is_file()})
         yield {"kind": f"{role}-images", "sha256": _hash_of(path.parent, files)}
@@ -172,15 +173,23 @@ def _images_elsewhere(inputs: Inputs, opened: ImportSources) -> Iterator[tuple[s
     sources = {"tuples": opened.main, "unlabeled": opened.unlabeled, "test": opened.test}
     for role, path in inputs.paths().items():
         source = sources.get(role)
-        if isinstance(source, ImageRows) and not path.is_dir():
+        if isinstance(source, ImageRows) and isinstance(path, Path) and not path.is_dir():
             yield role, path, [file for file in source.files if file is not None]
 
 
-def _hash_of(folder: Path, files: Sequence[Path]) -> str:
-    """One hash of the names and hashes of files."""
+def _name_of(path: Location) -> str:
+    return path.name if isinstance(path, StorageUrl) else path.resolve().name
+
+
+def _hash_of(folder: Location, files: Sequence[Location]) -> str:
+    """One hash of the names and hashes of files, the same for equal files on a disk and behind a URL."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{os.path.relpath(file, folder)}\0{sha256_file(file)}\n".encode())
+        if isinstance(file, StorageUrl) and isinstance(folder, StorageUrl):
+            name = file.relative_to(folder)
+        else:
+            name = os.path.relpath(str(file), str(folder))
+        digest.update(f"{name}\0{sha256_file(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -314,7 +323,7 @@ def _summary(
     knowledge = knowledge_of(strata_of(np.diff(train.offsets), train.counts), np.diff(train.offsets), train.counts)
     images = mapping.features if isinstance(mapping.features, ImageFeatures) else None
     return TuplesSummary(
-        dataset=inputs.main.resolve().name,
+        dataset=_name_of(inputs.main),
         spec=_spec(strata),
         instance=InstanceSummary(
             shape=tuple(shape),

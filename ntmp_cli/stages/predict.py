@@ -30,6 +30,7 @@ from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.temperature import tuple_shift, usable_temperature
 from ntmp_cli.progress import long_step
+from ntmp_cli.storage import Location
 
 if TYPE_CHECKING:
     from ntmp_cli.data.user.count_cells import CountColumn, CountsAre
@@ -58,8 +59,8 @@ DEFAULT_OPTIONS = PredictOptions()
 def predict_rows(
     config: PredictConfig,
     run_path: Path,
-    source: Path,
-    out: Path,
+    source: Location,
+    out: Location,
     options: PredictOptions = DEFAULT_OPTIONS,
 ) -> dict[str, Any]:
     """Score the rows of `source` and write them to `out`, or to the options' stream."""
@@ -83,7 +84,7 @@ def predict_rows(
     )
     scorer = Scoring(run, mapping, config, options.device)
     positives = total = 0
-    beside = out.absolute().parent if options.stream is None else None
+    beside = out.absolute().parent if options.stream is None and isinstance(out, Path) else None
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         with_counts = config.with_counts
         for block in _blocks_with_posteriors(rows, scorer, run, beside) if with_counts else _blocks(rows, scorer):

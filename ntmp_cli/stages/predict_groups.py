@@ -23,6 +23,7 @@ from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.expected_of_run import scored_counts
 from ntmp_cli.evaluation.group_counts import (
@@ -34,6 +35,7 @@ from ntmp_cli.evaluation.group_counts import (
 )
 from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
 from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas
+from ntmp_cli.storage import Location
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class _Groups(NamedTuple):
 
 
 def predict_groups(
-    config: PredictConfig, run_path: Path, source: Path, out: Path, options: PredictOptions = DEFAULT_OPTIONS
+    config: PredictConfig, run_path: Path, source: Location, out: Location, options: PredictOptions = DEFAULT_OPTIONS
 ) -> dict[str, Any]:
     """Write one row per group of `source` to `out`, or to the options' stream."""
     if config.prior is not None or config.with_counts:
@@ -65,7 +67,7 @@ def predict_groups(
         )
     run = open_run(run_path)
     if options.stream is None:
-        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
     groups = _read(config, run, source, options)
     spread = run.summary.spread or 0.0
@@ -131,7 +133,7 @@ def _warn(groups: _Groups, limits: ResidualLimits, unlike: int, seen: tuple[int,
         )
 
 
-def _read(config: PredictConfig, run: RunArtifact, source: Path, options: PredictOptions) -> _Groups:
+def _read(config: PredictConfig, run: RunArtifact, source: Location, options: PredictOptions) -> _Groups:
     assert config.by is not None, "the command asks for groups"
     mapping = read_mapping(run)
     if mapping is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ntmp_cli.data.folders import looking_at
 from ntmp_cli.data.user.arrays import (
@@ -38,20 +37,21 @@ from ntmp_cli.data.user.streams import BLOCK_BYTES
 from ntmp_cli.data.user.table_files import STDIN, TableFile, open_table
 from ntmp_cli.data.user.table_sets import is_tables, open_tables, place_of_images, require_input
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.storage import Location, on_disk
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Paths of the user's data."""
+    """Paths or URLs of the user's data."""
 
-    main: Path
-    unlabeled: Path | None = None
-    test: Path | None = None
-    counts: Path | None = None
+    main: Location
+    unlabeled: Location | None = None
+    test: Location | None = None
+    counts: Location | None = None
     allow_outside: bool = False
     """Whether a table may name images outside of its folder."""
 
-    def paths(self) -> dict[str, Path]:
+    def paths(self) -> dict[str, Location]:
         named = {"tuples": self.main, "unlabeled": self.unlabeled, "test": self.test, "counts": self.counts}
         return {name: path for name, path in named.items() if path is not None}
 
@@ -82,7 +82,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
         rows = _main_table(
             open_tables(main, options.block_bytes), main, options, image_format, counts_apart=counts_file is not None
         )
-    elif is_array_file(main):
+    elif is_array_file(main := on_disk(main)):
         rows, unlabeled_inside = _main_arrays(
             open_arrays(main, options.block_bytes), options.roles, counts_apart=counts_file is not None
         )
@@ -110,7 +110,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
 
 
 def _main_table(
-    table: TableFile, path: Path, options: ImportOptions, image_format: ImageFormat, *, counts_apart: bool
+    table: TableFile, path: Location, options: ImportOptions, image_format: ImageFormat, *, counts_apart: bool
 ) -> RowSource:
     roles = options.roles
     if not counts_apart:
@@ -145,7 +145,7 @@ def _alike(rows: ArrayRows, inner: ArrayRows | None) -> tuple[ArrayRows, ArrayRo
 
 
 def _other(
-    path: Path, options: ImportOptions, image_format: ImageFormat, main: RowSource, required: Sequence[Role]
+    path: Location, options: ImportOptions, image_format: ImageFormat, main: RowSource, required: Sequence[Role]
 ) -> RowSource:
     """Unlabeled or test rows, with the features of the main file."""
     if is_tables(path):
@@ -161,7 +161,7 @@ def _other(
         categorical = main.categorical if isinstance(main, TableRows) else set()
         features = FeatureColumns(categorical, names=main.columns)
         return open_table_rows(table, options.roles, features, required=required, optional=("id",))
-    if is_array_file(path):
+    if is_array_file(path := on_disk(path)):
         file = open_arrays(path, options.block_bytes)
         file.require(X, "the rows")
         for role in required:
@@ -177,14 +177,14 @@ def _other(
         return class_folders(path, image_format) if "label" in required else all_images(path, image_format)
 
 
-def _counts(path: Path, options: ImportOptions, problems: Problems) -> dict[str, int]:
+def _counts(path: Location, options: ImportOptions, problems: Problems) -> dict[str, int]:
     table, roles = open_table(path), options.roles
     for name in (roles.tuple_column, roles.count_column):
         require_column(table, name, "which a file of counts has")
     return read_counts(table, roles, options.counts, problems)
 
 
-def _blocks(counts_file: Path | None, roles: Roles, main: RowSource) -> dict[str, str | None] | None:
+def _blocks(counts_file: Location | None, roles: Roles, main: RowSource) -> dict[str, str | None] | None:
     """Blocks from the file of counts, where the main file does not have them."""
     if roles.block_column is None or "block" in main.role_names:
         return None
@@ -212,7 +212,7 @@ def _refuse_useless_resize(options: ImportOptions, rows: RowSource) -> None:
         raise UsageError(f"--resize {options.resize}: {rows.where} has no image files", hint="Leave --resize out.")
 
 
-def _unlike(path: Path, main: RowSource) -> DataError:
+def _unlike(path: Location, main: RowSource) -> DataError:
     return DataError(
         f"{path}: cannot hold the same features as {main.where}", hint="Pass the same kind of file as INPUT."
     )

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ntmp_cli.data.user.arrays import OFFSETS, ArrayRows, X, is_array_file, open_arrays
-from ntmp_cli.data.user.images import ImageFormat, all_images, table_of_images
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures
 from ntmp_cli.data.user.rows import FeatureColumns, Role, RowSource, open_table_rows, require_column
 from ntmp_cli.data.user.streams import BLOCK_BYTES
 from ntmp_cli.data.user.table_files import STDIN, TableFile
 from ntmp_cli.data.user.table_sets import is_tables, open_tables, place_of_images, require_input
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.storage import Location, on_disk
 from ntmp_cli.tuple_source import InstanceFormat
+
+if TYPE_CHECKING:
+    from ntmp_cli.data.user.images import ImageFormat
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class NewRowOptions:
 
 
 def open_new_rows(
-    path: Path, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
+    path: Location, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
 ) -> RowSource:
     """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
     needed = options.needed
@@ -49,6 +53,8 @@ def open_new_rows(
             for role in required:
                 require_column(table, getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
             present = columns_of(table.types, roles, (*required, *optional))
+            from ntmp_cli.data.user.images import table_of_images
+
             image_format = _image_format(features, instance, options, path)
             return table_of_images(table, place_of_images(path), roles.image_column, image_format, present)
         raise UsageError(
@@ -56,7 +62,7 @@ def open_new_rows(
             f"but on arrays of shape {shape_text(instance)}",
             hint="Pass an .npz or .npy file of such arrays, or a folder of images.",
         )
-    if is_array_file(path):
+    if is_array_file(path := on_disk(path)):
         file = open_arrays(path, options.block_bytes)
         file.require(X, "the rows")
         if with_counts and OFFSETS in file.shapes:
@@ -71,6 +77,8 @@ def open_new_rows(
         raise unknown(path)
     image_format = _image_format(features, instance, options, path)
     if not grouped:
+        from ntmp_cli.data.user.images import all_images
+
         return all_images(path, image_format, named=True)
     columns_needed = [getattr(roles, f"{role}_column") for role in needed]
     raise UsageError(
@@ -106,9 +114,11 @@ def _require_trained(
 
 
 def _image_format(
-    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, options: NewRowOptions, path: Path
+    features: TableFeatures | ImageFeatures | None, instance: InstanceFormat, options: NewRowOptions, path: Location
 ) -> ImageFormat:
     """The size of images that a run takes."""
+    from ntmp_cli.data.user.images import ImageFormat
+
     if isinstance(features, TableFeatures) or len(instance.shape) != 3 or instance.dtype.name != "uint8":
         raise UsageError(f"{path}: this run was not trained on images", hint=f"It takes shape {shape_text(instance)}.")
     if instance.scale != 255:

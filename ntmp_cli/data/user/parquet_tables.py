@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,11 @@ import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.streams import least_rows
+from ntmp_cli.data.user.streams import file_size, least_rows
 from ntmp_cli.data.user.table_files import Guess, Kind, TableFile, as_text, cleaned, converted
 from ntmp_cli.errors import DataError
-from ntmp_cli.unpacking import require_regular, require_unpackable
+from ntmp_cli.storage import Location, StorageUrl
+from ntmp_cli.unpacking import require_unpackable
 
 
 class ParquetTable(TableFile):
@@ -23,14 +23,14 @@ class ParquetTable(TableFile):
 
     stores_types = True
 
-    def __init__(self, path: Path, block_bytes: int) -> None:
+    def __init__(self, path: Location, block_bytes: int) -> None:
         self.path, self.where, self._block = path, str(path), block_bytes
         with self._file() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
             self.expected_rows = file.metadata.num_rows
             # A value takes a byte or more, however many of them are equal.
             values = file.metadata.num_rows * file.metadata.num_columns
-            require_unpackable(path, path.stat().st_size, values)
+            require_unpackable(self.where, file_size(path), values)
 
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
         self._refuse_nested(wanted)
@@ -84,11 +84,16 @@ class ParquetTable(TableFile):
         except _PARQUET_ERRORS as error:
             raise DataError(f"{self.where}: damaged ({first_line(error)})", hint="Write it again.") from None
 
+    def _opened(self) -> Any:
+        if isinstance(self.path, StorageUrl):
+            return pq.ParquetFile(self.path.open_file(), pre_buffer=True)  # few large requests
+        return pq.ParquetFile(self.path)
+
     @contextmanager
     def _file(self) -> Iterator[Any]:
         try:
-            require_regular(self.path)
-            file = pq.ParquetFile(self.path)
+            file_size(self.path)
+            file = self._opened()
             file.schema_arrow.names  # noqa: B018 - decoded only here
         except FileNotFoundError:
             raise no_such_file(self.path) from None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import IO, Any
 
-from ntmp_cli.unpacking import require_unpackable
+import pyarrow as pa
+
+from ntmp_cli.storage import Location, StorageUrl
+from ntmp_cli.unpacking import require_regular, require_unpackable
 
 BLOCK_BYTES = 2**20
 # Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
@@ -35,11 +37,23 @@ def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:
     return b"".join(pieces), False
 
 
+def file_size(path: Location) -> int:
+    """The bytes of a file, which is no device."""
+    return path.size() if isinstance(path, StorageUrl) else require_regular(path)
+
+
+def opened_stream(path: Location) -> Any:
+    """A file from its beginning, unpacked where its name says that it is packed."""
+    if isinstance(path, StorageUrl):
+        return path.open_stream()
+    return pa.input_stream(str(path), compression="detect")
+
+
 class CountedInput(io.RawIOBase):
     """A compressed file, refused once it has given more than a file of its size may hold."""
 
-    def __init__(self, stream: Any, path: Path, packed: int) -> None:
-        self._stream, self._path, self._packed, self._given = stream, path, packed, 0
+    def __init__(self, stream: Any, where: str, packed: int) -> None:
+        self._stream, self._where, self._packed, self._given = stream, where, packed, 0
 
     def readable(self) -> bool:
         return True
@@ -47,7 +61,7 @@ class CountedInput(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         piece: bytes = self._stream.read(size if size >= 0 else None)
         self._given += len(piece)
-        require_unpackable(self._path, self._packed, self._given)
+        require_unpackable(self._where, self._packed, self._given)
         return piece
 
     def close(self) -> None:

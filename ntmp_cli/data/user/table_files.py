@@ -18,9 +18,18 @@ import pyarrow.csv as pacsv
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.streams import BLOCK_BYTES, HEAD_BYTES, CountedInput, ReplayedInput, first_bytes, least_rows
+from ntmp_cli.data.user.streams import (
+    BLOCK_BYTES,
+    HEAD_BYTES,
+    CountedInput,
+    ReplayedInput,
+    file_size,
+    first_bytes,
+    least_rows,
+    opened_stream,
+)
 from ntmp_cli.errors import DataError, UsageError
-from ntmp_cli.unpacking import require_regular
+from ntmp_cli.storage import Location
 
 # What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
@@ -153,7 +162,7 @@ class Guess:
     """Of the columns, those in which mistakes were found among numbers."""
 
 
-def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
+def open_table(path: Location, block_bytes: int = BLOCK_BYTES) -> TableFile:
     """A table by the ending of its name; `-` is CSV on standard input."""
     if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
         return CsvTable(path, block_bytes)
@@ -166,14 +175,14 @@ def open_table(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
     )
 
 
-def is_table(path: Path) -> bool:
+def is_table(path: Location) -> bool:
     return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
 class CsvTable(TableFile):
     """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
 
-    def __init__(self, path: Path, block_bytes: int) -> None:
+    def __init__(self, path: Location, block_bytes: int) -> None:
         self.path = path
         self.where = "standard input" if path == STDIN else str(path)
         self._head = b""
@@ -192,7 +201,7 @@ class CsvTable(TableFile):
         row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
         self._block = max(block_bytes, round(row_bytes * least_rows(block_bytes)))
         is_plain = path.suffix in (".csv", ".tsv") and row_bytes
-        self.expected_rows = round(path.stat().st_size / row_bytes) if is_plain else None
+        self.expected_rows = round(file_size(path) / row_bytes) if is_plain else None
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
         try:
             conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
@@ -307,10 +316,10 @@ class CsvTable(TableFile):
             yield ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
             return
         try:
-            packed = require_regular(self.path)
-            stream = pa.input_stream(str(self.path), compression="detect")
+            packed = file_size(self.path)
+            stream = opened_stream(self.path)
             if self.path.name.lower().endswith(".gz"):
-                stream = CountedInput(stream, self.path, packed)
+                stream = CountedInput(stream, str(self.path), packed)
         except FileNotFoundError:
             raise no_such_file(self.path) from None
         except OSError as error:

@@ -1,4 +1,5 @@
-"""Several tables as one: the files of a folder, or of a pattern such as 'new/*.parquet', in order of their names."""
+"""Several tables as one: the files of a folder or of a pattern such as 'new/*.parquet', also behind a URL, in order
+of their names."""
 
 from __future__ import annotations
 
@@ -19,11 +20,14 @@ from ntmp_cli.data.user.table_files import (
     is_table,
     open_table,
 )
-from ntmp_cli.errors import DataError
+from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.storage import CREDENTIALS, Location, StorageUrl
 
 
-def table_paths(path: Path) -> list[Path] | None:
-    """The files of a folder of tables or of a pattern; None if the path is neither."""
+def table_paths(path: Location) -> Sequence[Location] | None:
+    """The files of a folder of tables or of a pattern; None if the path or URL is neither."""
+    if isinstance(path, StorageUrl):
+        return _url_paths(path)
     if path == STDIN or path.is_file():
         return None
     if glob.has_magic(str(path)) and not path.exists():
@@ -37,24 +41,40 @@ def table_paths(path: Path) -> list[Path] | None:
     return sorted(seen) if is_set else None
 
 
-def files_read(path: Path) -> list[Path]:
+def _url_paths(url: StorageUrl) -> list[StorageUrl] | None:
+    """As `table_paths`; a name of a table is taken to be one, without asking the server."""
+    if url.is_pattern:
+        return [match for match in url.matches() if is_table(match)]
+    if is_table(url):
+        return None
+    seen = [child for child in url.children() if not child.name.startswith((".", "_"))]
+    return seen if seen and all(map(is_table, seen)) else None
+
+
+def files_read(path: Location) -> Sequence[Location]:
     """What an output must not overlap: the path, or the files of its pattern."""
+    if isinstance(path, StorageUrl):
+        return (table_paths(path) or [path]) if path.is_pattern else [path]
     return (table_paths(path) or [path]) if not path.exists() else [path]
 
 
-def require_input(path: Path) -> None:
+def require_input(path: Location) -> None:
     """A path, a folder or a pattern that names something."""
     if path != STDIN and not path.exists() and not table_paths(path):
-        what = "no table has such a name" if glob.has_magic(str(path)) else "no such file"
-        raise DataError(f"{path}: {what}", hint="A relative path starts at the current directory.")
+        is_pattern = path.is_pattern if isinstance(path, StorageUrl) else glob.has_magic(str(path))
+        what = "no table has such a name" if is_pattern else "no such file"
+        hint = CREDENTIALS if isinstance(path, StorageUrl) else "A relative path starts at the current directory."
+        raise DataError(f"{path}: {what}", hint=hint)
 
 
-def is_tables(path: Path) -> bool:
+def is_tables(path: Location) -> bool:
     """Whether the path is a table, a folder of tables or a pattern of tables."""
-    return table_paths(path) is not None or (is_table(path) and not path.is_dir())
+    if table_paths(path) is not None:
+        return True
+    return is_table(path) and (isinstance(path, StorageUrl) or not path.is_dir())
 
 
-def open_tables(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
+def open_tables(path: Location, block_bytes: int = BLOCK_BYTES) -> TableFile:
     """The table, or all tables of a folder or pattern as one."""
     paths = table_paths(path)
     if paths is None:
@@ -63,9 +83,12 @@ def open_tables(path: Path, block_bytes: int = BLOCK_BYTES) -> TableFile:
     return tables[0] if len(tables) == 1 else TableSet(str(path), tables)
 
 
-def place_of_images(path: Path) -> Path:
+def place_of_images(path: Location) -> Path:
     """The folder that file names in a table, or in the tables of a set, start from."""
-    return (table_paths(path) or [path])[0].parent
+    first = (table_paths(path) or [path])[0]
+    if isinstance(first, StorageUrl):
+        raise UsageError(f"{first}: names images, which are read from a disk alone", hint="Copy the table and images.")
+    return first.parent
 
 
 class TableSet(TableFile):

@@ -52,14 +52,12 @@ def is_auto(text: str | None) -> bool:
 
 def widest_law(text: str) -> NoiseLaw:
     """The law of a text with `auto` in it, so noisy that everything can be recorded under it: to read counts by."""
-    name, _, given = text.partition(":")
-    names = [field.name for field in fields(noise_laws.get(name))]  # type: ignore[arg-type]
+    name, given = law_parameters(text)
     widest = {"epsilon": 1e-6, "sd": 1e9, "scale": 1e9, "rate": 0.5, "sensitivity": 0.75, "specificity": 0.75}
-    values = given.split(",")
-    chosen = [f"{widest.get(one, AUTO)}" if value == AUTO else value for one, value in zip(names, values, strict=False)]
-    if AUTO in chosen:
-        raise UsageError(f"count law '{text}': {names[chosen.index(AUTO)]} is not estimated", hint=AS_NUMBER)
-    return parse_law(f"{name}:{','.join(chosen)}")
+    chosen = {one: str(widest.get(one, AUTO)) if value == AUTO else value for one, value in given.items()}
+    if unknown := [one for one, value in chosen.items() if value == AUTO]:
+        raise UsageError(f"count law '{text}': {unknown[0]} is not estimated", hint=AS_NUMBER)
+    return parse_law(f"{name}:{','.join(chosen.values())}")
 
 
 def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) -> LawEstimate:
