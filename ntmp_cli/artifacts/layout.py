@@ -11,6 +11,7 @@ WEIGHTS = "model.safetensors"
 ESTIMATOR = "estimator.skops"
 ESTIMATOR_LINE = "estimator.json"
 ENCODER_WEIGHTS = "encoder.safetensors"
+MODEL_CARD = "model-card.md"
 HISTORY = "history.jsonl"
 TIMING = "timing.jsonl"
 SCORES = "scores.h5"
@@ -23,5 +24,3 @@ RANKINGS = "rankings.jsonl"
 TEMPERATURES = "temperatures.jsonl"
 RELIABILITY = "reliability.jsonl"
 RUNS = "runs.jsonl"
-# What a sweep makes below its output folder.
-SWEEP_FOLDERS = ("tuples", "cells", "features", "logs", "results")
