@@ -87,7 +87,8 @@ def _signature(name: str, thing: Callable[..., Any]) -> str:
 
 
 def _plain(parameter: inspect.Parameter) -> str:
-    return str(parameter.replace(annotation=parameter.empty))
+    # Double quotes, as the formatter wants them in blocks of Python.
+    return str(parameter.replace(annotation=parameter.empty)).replace("'", '"')
 
 
 def _prose(doc: str) -> Iterator[str]:

@@ -52,3 +52,9 @@ def number_of_columns(listed: Sequence[FeatureRow]) -> int:
     if listed and listed[-1].kind == _ELSEWHERE:
         return MOST_LISTED + int(listed[-1].name.split()[0])
     return len(listed)
+
+
+def column_names(listed: Sequence[FeatureRow]) -> tuple[list[str], int] | None:
+    """Names of the first columns of a table, and how many it has; None where the rows are no table."""
+    names = [row.name for row in listed[:MOST_LISTED]]
+    return (names, number_of_columns(listed)) if names and names != ["image"] else None

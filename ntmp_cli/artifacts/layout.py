@@ -12,6 +12,7 @@ ESTIMATOR = "estimator.skops"
 ESTIMATOR_LINE = "estimator.json"
 ENCODER_WEIGHTS = "encoder.safetensors"
 DIGESTS = "digests.h5"
+MODEL_CARD = "model-card.md"
 HISTORY = "history.jsonl"
 TIMING = "timing.jsonl"
 SCORES = "scores.h5"
@@ -24,5 +25,3 @@ RANKINGS = "rankings.jsonl"
 TEMPERATURES = "temperatures.jsonl"
 RELIABILITY = "reliability.jsonl"
 RUNS = "runs.jsonl"
-# What a sweep makes below its output folder.
-SWEEP_FOLDERS = ("tuples", "cells", "features", "logs", "results")

@@ -30,13 +30,16 @@ log = logging.getLogger(__name__)
 SAME_SCORE, TUPLES_LOOKED_AT = 1e-6, 500
 
 
-def write_run(staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples) -> None:
-    """The files of a run: its scorer, its scores on test and held-out instances, its history."""
+def write_run(
+    staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples
+) -> dict[str, NDArray[Any]]:
+    """The files of a run: its scorer, its scores on test and held-out instances, its history. Returns the scores."""
     for name, content in trained.scorer.files().items():
         staging.add_bytes(name, content)
     if source.artifact is not tuples:
         staging.carry(source.artifact, ENCODER_WEIGHTS)
-    write_scores(staging, _scores(trained, source))
+    scores = _scores(trained, source)
+    write_scores(staging, scores)
     _warn_of_constant(trained, source)
     for name in (TEST_LABELS, MAPPING):
         if tuples.has(name):
@@ -47,6 +50,7 @@ def write_run(staging: Staging, trained: Trained, tuples: TuplesArtifact, source
         except ArtifactError as error:  # no training should be lost for what only calibration can use
             log.warning("%s; the run will have no temperature by labels", error.message)
     _write_history(staging, trained.outcome)
+    return scores
 
 
 def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:

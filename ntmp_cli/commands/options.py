@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.config import PANELS
 from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import Settings, load
@@ -124,6 +123,8 @@ def with_config(
             file = given.pop("config_file")
             config = load(model, file, overrides, chosen, defaults)
             if given.get("out") is not None:
+                from ntmp_cli.artifacts import refuse_overlap
+
                 read = [*([] if file is None else [file]), *map(Path, plugin_files())]
                 refuse_overlap(given["out"], read, folders)
             for name, group in members.items():

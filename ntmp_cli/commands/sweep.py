@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ntmp_cli.artifacts import refuse_overlap
-from ntmp_cli.artifacts.layout import SWEEP_FOLDERS
 from ntmp_cli.commands.choices import names_of
 from ntmp_cli.commands.options import DataRoot, Json, Wide, with_config
 from ntmp_cli.commands.prior_from import PriorFrom, prior_setting
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config.studies import (
+    SWEEP_FOLDERS,
     CountNoiseSweepConfig,
     GapSweepConfig,
     GridSweepConfig,
@@ -97,6 +96,8 @@ def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None
 
     Example: ntmp sweep prior --prior 0.5 --set train.epochs=10 --out work/sweep-prior
     """
+    from ntmp_cli.artifacts import refuse_overlap
+
     refuse_overlap(running.out, () if prior_from is None else (prior_from,), SWEEP_FOLDERS)
     _sweep(config, running, tuples)
 

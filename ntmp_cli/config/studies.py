@@ -14,6 +14,9 @@ from ntmp_cli.config.stages import EvaluateConfig, ReportConfig
 from ntmp_cli.config.tuples import quoted_specs
 from ntmp_cli.settings import Settings
 
+# What a sweep makes below its output folder. Here, so that the commands need nothing of the disk to show their help.
+SWEEP_FOLDERS = ("tuples", "cells", "features", "logs", "results")
+
 
 class PipelineConfig(Settings):
     """A study in one file: tuples, trainings, evaluation, report, for several seeds."""

@@ -67,6 +67,16 @@ def expected_of_run(scored: ScoredCounts | None, threshold: float, where: Deploy
     return expected_metrics(scored, threshold, where)
 
 
+def expected_in_use(run: RunSummary, scores: Scores, blocks: Ints | None = None) -> dict[str, Any]:
+    """Every metric on as many new instances as the pool has, or the tuples where there is none, at the run's prior."""
+    task = run.task.as_task()
+    # A learner for tables has judged all tuples; a network those that were held out, which come last.
+    judged = len(scores.get("heldout_sizes", ()))
+    scored = scored_counts(run, scores, blocks=None if blocks is None else blocks[-judged:])
+    where = deployment(run, None, task.unlabeled or int(task.instances))
+    return as_json(expected_of_run(scored, -tuple_shift(run), where))
+
+
 def unconfirmed(scored: ScoredCounts | None) -> str | None:
     """Why the counts do not show that the scores are probabilities of anything; None where they do."""
     return NOTHING_HELD_OUT if scored is None else cannot_be_told(scored)

@@ -14,6 +14,7 @@ from ntmp_cli.artifacts import (
     open_artifact,
     publishing,
 )
+from ntmp_cli.artifacts.layout import MODEL_CARD
 from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_network, load_table_scorer, read_mapping
@@ -23,6 +24,7 @@ from ntmp_cli.data.user.mapping import FeatureMapping, Numeric, TableFeatures
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.temperature import usable_temperature
 from ntmp_cli.learning.tables.exporting import INPUT, OUTPUTS, RawColumns, table_onnx
+from ntmp_cli.reporting.model_card import export_card
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt"}
 FACTS = "export.json"
@@ -56,6 +58,10 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(summary.file, content)
         staging.add_json(FACTS, facts)
+        of_run = run.file(MODEL_CARD).read_text(encoding="utf-8") if run.has(MODEL_CARD) else None
+        names = _names(mapping)
+        card = export_card(of_run, summary, None if names is None else (names, len(names)))
+        staging.add_bytes(MODEL_CARD, card.encode())
         staging.summary = summary
     return open_artifact(out, "export")
 

@@ -23,12 +23,13 @@ from ntmp_cli.artifacts import (
     refuse_overlap,
 )
 from ntmp_cli.artifacts.jsonlines import json_lines, read_json_rows, table_csv
-from ntmp_cli.artifacts.layout import ROWS, SUMMARY, SWEEP_FOLDERS
+from ntmp_cli.artifacts.layout import ROWS, SUMMARY
 from ntmp_cli.artifacts.manifest import carries_manifest
 from ntmp_cli.artifacts.named_files import weights_files
 from ntmp_cli.artifacts.summaries import SweepSummary, WindowSummary
 from ntmp_cli.config import MakeTuplesConfig
 from ntmp_cli.config.studies import (
+    SWEEP_FOLDERS,
     CountNoiseSweepConfig,
     GapSweepConfig,
     GridSweepConfig,

@@ -22,6 +22,8 @@ from ntmp_cli.artifacts import (
     refuse_overlap,
 )
 from ntmp_cli.artifacts.checkpoints import CheckpointStore, Resume
+from ntmp_cli.artifacts.feature_rows import column_names
+from ntmp_cli.artifacts.layout import MODEL_CARD
 from ntmp_cli.artifacts.named_files import (
     WEIGHTS_FILES,
     encoder_identity,
@@ -36,6 +38,7 @@ from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
 from ntmp_cli.counting.laws import count_noise, law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.evaluation.expected_of_run import expected_in_use
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.method import GradientMethod, Method, methods
@@ -53,6 +56,7 @@ from ntmp_cli.learning.tables.law_estimate import estimate_law, is_auto
 from ntmp_cli.learning.tables.training import scores_without_prior, train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
+from ntmp_cli.reporting.model_card import run_card
 from ntmp_cli.tuple_source import TupleSource
 
 if TYPE_CHECKING:
@@ -111,8 +115,10 @@ def train(
     def publish(trained: Trained, source: StoredTuples) -> None:
         try:
             with publishing(out, plan, if_exists=options.if_exists) as staging:
-                write_run(staging, trained, tuples, source)
-                staging.summary = run_summary(config, trained, tuples, source, prior)
+                scores = write_run(staging, trained, tuples, source)
+                staging.summary = run = run_summary(config, trained, tuples, source, prior)
+                expected = expected_in_use(run, scores, source.blocks())
+                staging.add_bytes(MODEL_CARD, run_card(run, expected, column_names(tuples.summary.features)).encode())
         except ArtifactError:
             if options.if_exists == "fail" and out.exists():  # another training of this output was faster
                 store.remove()
