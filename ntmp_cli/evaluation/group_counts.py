@@ -55,7 +55,8 @@ def residual_limits(z: Floats, sizes: Ints, counts: Counts, spread: float, confi
     mean, sd = count_moments(z, sizes, spread)
     below, above = (np.sort(((end - mean) / sd)[known]) for end in (low, high))
     tuples, tail = len(below), (1 - confidence) / 2
-    first, last = int(np.floor(tail * (tuples + 1))), int(np.ceil((1 - tail) * (tuples + 1)))
+    # (1 − 0.9)/2 is a little less than 0.05: without rounding 19 tuples would not be enough for 90 %.
+    first, last = int(np.floor(tail * (tuples + 1) + ROUNDING)), int(np.ceil((1 - tail) * (tuples + 1) - ROUNDING))
     if first < 1 or last > tuples:
         return ResidualLimits(-np.inf, np.inf, tuples)
     return ResidualLimits(float(below[first - 1]), float(above[last - 1]), tuples)
