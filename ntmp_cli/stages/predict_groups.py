@@ -23,6 +23,7 @@ from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import STDIN, as_text
+from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.expected_of_run import scored_counts
 from ntmp_cli.evaluation.group_counts import (
@@ -65,7 +66,7 @@ def predict_groups(
         )
     run = open_run(run_path)
     if options.stream is None:
-        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, source))
+        refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
     groups = _read(config, run, source, options)
     spread = run.summary.spread or 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -313,6 +314,26 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     ended = ntmp(*predict[:-1], "town", "--out", tmp_path / "p.csv")
     assert (ended.code, "has no column 'town'" in ended.err) == (3, True)
     assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def district_run(ntmp_done, tmp_path_factory):
+    """A run on 30 districts, and the table that it was trained on."""
+    folder = tmp_path_factory.mktemp("districts")
+    grouped_table(folder / "t.csv", 30, 1)
+    ntmp_done("import-tuples", folder / "t.csv", "--tuple-column", "district", "--out", folder / "tuples")
+    ntmp_done("train", "--tuples", folder / "tuples", "--model", "linear", "--out", folder / "run")
+    return folder
+
+
+def test_counts_by_group_never_overwrite_a_file_that_a_pattern_names(ntmp, district_run, tmp_path):
+    for name in ("a.csv", "b.csv"):
+        shutil.copyfile(district_run / "t.csv", tmp_path / name)
+    before = (tmp_path / "a.csv").read_bytes()
+    words = ("predict", district_run / "run", tmp_path / "*.csv", "--by", "district", "--out", tmp_path / "a.csv")
+    ended = ntmp(*words, "--if-exists", "overwrite")
+    assert (ended.code, "inputs are never changed" in ended.err) == (2, True)
+    assert (tmp_path / "a.csv").read_bytes() == before
 
 
 def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
