@@ -39,6 +39,8 @@ from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, wa
 log = logging.getLogger(__name__)
 
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+COLUMNS = ("rows", "expected", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
+"""Of the output, behind that of the groups."""
 SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
 CROSS = (
     "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
@@ -58,12 +60,7 @@ def predict_groups(
     config: PredictConfig, run_path: Path, source: Path, out: Path, options: PredictOptions = DEFAULT_OPTIONS
 ) -> dict[str, Any]:
     """Write one row per group of `source` to `out`, or to the options' stream."""
-    if config.prior is not None or config.with_counts:
-        given = "--prior" if config.prior is not None else "--with-counts"
-        raise UsageError(
-            f"{given} and --by: counts are predicted for groups like those that the run was trained on",
-            hint="Leave one of them out.",
-        )
+    _refuse_settings(config)
     run = open_run(run_path)
     if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
@@ -75,16 +72,10 @@ def predict_groups(
     expected, _ = count_moments(calibrated, groups.sizes, spread)
     quantiles = count_quantiles(calibrated, groups.sizes, spread, QUANTILES)
     low, high = count_interval(groups.z, groups.sizes, spread, limits)
-    columns = {
-        str(config.by): pa.array(groups.names, pa.string()),
-        "rows": pa.array(groups.sizes),
-        "expected": pa.array(expected),
-        **{f"q{round(100 * level):02d}": pa.array(quantiles[:, at]) for at, level in enumerate(QUANTILES)},
-        "low": pa.array(low),
-        "high": pa.array(high),
-    }
+    numbers = [pa.array(values) for values in (groups.sizes, expected, *quantiles.T, low, high)]
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
-        table.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+        names = pa.array(groups.names, pa.string())
+        table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
     warn_of_formulas(table)
     unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
     guarantee = SPLIT if run.summary.learner == "network" else CROSS
@@ -102,6 +93,25 @@ def predict_groups(
         "groups_of_unseen_sizes": unlike,
         "seen_sizes": list(seen),
     }
+
+
+def _refuse_settings(config: PredictConfig) -> None:
+    """Refuse settings of rows, which would have no effect, and a name that two columns would have."""
+    settings = {
+        "--prior": config.prior is not None,
+        "--with-counts": config.with_counts,
+        "--threshold": config.threshold != PredictConfig().threshold,
+    }
+    if given := [option for option, is_given in settings.items() if is_given]:
+        raise UsageError(
+            f"{given[0]} and --by: counts are predicted for groups like those that the run was trained on",
+            hint="Leave one of them out.",
+        )
+    if config.by in COLUMNS:
+        raise UsageError(
+            f"--by {config.by}: a column of the output has this name",
+            hint=f"Rename the column of groups; those of the output are {', '.join(COLUMNS)}.",
+        )
 
 
 def _learned(

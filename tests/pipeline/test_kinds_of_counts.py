@@ -336,6 +336,22 @@ def test_counts_by_group_never_overwrite_a_file_that_a_pattern_names(ntmp, distr
     assert (tmp_path / "a.csv").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--by", "rows"), "--by rows: a column of the output has this name"),
+        (("--by", "q05"), "--by q05: a column of the output has this name"),
+        (("--by", "district", "--threshold", "f1"), "--threshold and --by"),
+    ],
+)
+def test_counts_by_group_refuse_what_would_be_lost(ntmp, district_run, tmp_path, words, message):
+    """A name that two columns would have, and a setting that changes no count."""
+    write(tmp_path / "new.csv", "district,rows,q05,a,b\nd0,x,x,1,2\nd0,y,y,2,3\n")
+    ended = ntmp("predict", district_run / "run", tmp_path / "new.csv", *words, "--out", tmp_path / "g.csv")
+    assert (ended.code, message in ended.err) == (2, True)
+    assert not (tmp_path / "g.csv").exists()
+
+
 def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
     rng = np.random.default_rng(6)
     x = rng.normal(size=(600, 2))
