@@ -125,7 +125,7 @@ def _learned(
     sizes = scored.observed.sizes
     limits = residual_limits(scored.z, sizes, scores["heldout_counts"], spread, confidence)
     few = len(sizes) < FEWEST_TUPLES
-    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0)
+    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
     return limits, line, (int(sizes.min()), int(sizes.max()))
 
 
