@@ -289,8 +289,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     def _temperature(self, held: HeldoutScores | None) -> float:
         if held is None or len(held.sizes) < FEWEST_TUPLES:
             return 1.0
-        shift = self.tuple_shift_
-        temperature = temperature_by_counts(held.tuple_scores, held.sizes, held.counts, shift, self.count_noise_)
+        temperature = temperature_by_counts(
+            held.tuple_scores, held.sizes, held.counts, self.tuple_shift_, self.count_noise_, self.spread_ or 0.0
+        )
         return temperature.value if temperature.fit == "fitted" else 1.0
 
     @property

@@ -18,6 +18,9 @@ BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
 COLDEST, HOTTEST = 0.01, 100.0
 
+# Log-odds with a normal error of variance τ² have the mean probability σ(z/√(1 + τ²·this)), but for .01: (16√3/15π)².
+ATTENUATION = 0.346
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -178,7 +181,12 @@ def temperature_by_labels(scores: Floats, labels: Bools) -> Temperature:
 
 
 def temperature_by_counts(
-    scores: Floats, sizes: NDArray[np.int64], counts: NDArray[np.int64], shift: float, noise: float = 0.0
+    scores: Floats,
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    shift: float,
+    noise: float = 0.0,
+    spread: float = 0.0,
 ) -> Temperature:
     """argmin_T of the mean −log P(count) of held-out tuples, for data without labels (Eq. 72).
 
@@ -186,25 +194,29 @@ def temperature_by_counts(
     and this T means the same as that of labels. Only then are they moved to the rate of the tuples, z/T − shift with
     shift = logit π − logit ᾱ. In β the likelihood of counts is a difference of convex functions, which
     may have several local minima: a grid of starting points brackets the lowest, and Brent's method refines it.
+
+    Where tuples have an intercept b ~ N(0, τ²) of their own, `spread` is τ. σ(z/T) is the probability of an instance of
+    any tuple; that of one with b = 0 has about √(1 + 0.346 τ²) times these log-odds.
     """
     # Only here, so that metrics start without scipy.
     from scipy.optimize import minimize_scalar
 
     from ntmp_cli.counting.laws import count_noise
+    from ntmp_cli.counting.objective import CountObjective
     from ntmp_cli.counting.observations import CountObservations
-    from ntmp_cli.counting.poisson_binomial import mean_nll
 
     if not len(sizes):
         return Temperature(math.nan, "no held-out data")
     z = np.clip(scores, -1e6, 1e6)  # keeps arithmetic on infinite scores finite
 
-    observed = CountObservations(sizes, counts, count_noise(noise))
+    objective = CountObjective(CountObservations(sizes, counts, count_noise(noise)), spread)
+    steeper = math.sqrt(1 + ATTENUATION * spread**2)
 
     def nll(beta: float) -> float:
-        return float(mean_nll(beta * z - shift, observed))
+        return -float(objective.log_prob(steeper * (beta * z - shift)).mean())
 
     starts = np.geomspace(1 / HOTTEST, 1 / COLDEST, 13)  # β = 1 is the seventh
-    values = mean_nll(starts[:, None] * z - shift, observed)
+    values = np.array([nll(beta) for beta in starts.tolist()])
     least = int(np.argmin(values))
     if values[-1] <= values[least] + 1e-12:
         return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))

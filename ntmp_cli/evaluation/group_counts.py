@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, ndtri
+from scipy.special import expit, ndtr
 
 from ntmp_cli.counting.large import LARGE
 from ntmp_cli.counting.laws import Floats, Ints
@@ -55,7 +55,8 @@ def residual_limits(z: Floats, sizes: Ints, counts: Counts, spread: float, confi
     mean, sd = count_moments(z, sizes, spread)
     below, above = (np.sort(((end - mean) / sd)[known]) for end in (low, high))
     tuples, tail = len(below), (1 - confidence) / 2
-    first, last = int(np.floor(tail * (tuples + 1))), int(np.ceil((1 - tail) * (tuples + 1)))
+    # (1 − 0.9)/2 is a little less than 0.05: without rounding 19 tuples would not be enough for 90 %.
+    first, last = int(np.floor(tail * (tuples + 1) + ROUNDING)), int(np.ceil((1 - tail) * (tuples + 1) - ROUNDING))
     if first < 1 or last > tuples:
         return ResidualLimits(-np.inf, np.inf, tuples)
     return ResidualLimits(float(below[first - 1]), float(above[last - 1]), tuples)
@@ -75,12 +76,16 @@ def count_interval(z: Floats, sizes: Ints, spread: float, limits: ResidualLimits
 def count_quantiles(z: Floats, sizes: Ints, spread: float, levels: Floats) -> Ints:
     """(G, Q) smallest counts that a group's count is at most with these probabilities."""
     starts, found = np.cumsum(sizes) - sizes, np.empty((len(sizes), len(levels)), dtype=np.int64)
-    mean, sd = count_moments(z, sizes, spread)
     for group, (start, n) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        if n > LARGE:
-            found[group] = np.clip(np.rint(mean[group] + sd[group] * ndtri(levels)), 0, n)
-            continue
         moved = z[start : start + n] + (spread * _AT[:, None] if spread else np.zeros((1, 1)))
-        law = (_WEIGHTS if spread else np.ones(1)) @ count_law(moved)
-        found[group] = np.minimum(np.searchsorted(np.cumsum(law), levels - ROUNDING), n)
+        at_most = np.cumsum(count_law(moved), axis=1) if n <= LARGE else _normal_law(expit(moved))
+        mixed = (_WEIGHTS if spread else np.ones(1)) @ at_most
+        found[group] = np.minimum(np.searchsorted(mixed, levels - ROUNDING), n)
     return found
+
+
+def _normal_law(p: Floats) -> Floats:
+    """P(count ≤ k), k = 0 … n, of a large group at every intercept: normal there, but not over all intercepts."""
+    mean, sd = p.sum(axis=1, keepdims=True), np.sqrt((p * (1 - p)).sum(axis=1, keepdims=True))
+    at_most: Floats = ndtr((np.arange(p.shape[1] + 1) + 0.5 - mean) / np.maximum(sd, ROUNDING))
+    return at_most

@@ -40,7 +40,7 @@ def counts_temperature(run: RunSummary, scores: Scores, noise: float | None = No
     refuse_nan(tuple_scores)
     noise = run.count_noise if noise is None else noise
     sizes, counts = scores["heldout_sizes"], scores["heldout_counts"]
-    return temperature_by_counts(tuple_scores, sizes, counts, tuple_shift(run), noise)
+    return temperature_by_counts(tuple_scores, sizes, counts, tuple_shift(run), noise, run.spread or 0.0)
 
 
 def usable_temperature(run: RunSummary, scores: Scores, noise: float | None = None) -> Temperature:

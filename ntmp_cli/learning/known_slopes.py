@@ -49,10 +49,11 @@ def membership_nll(scores: Tensor, inside: int, prior: float, rate: float) -> tu
     constant the loss is −Σ_T log r + Σ log(1 + c (p − π) N_T/(N_T + N_U)).
     """
     contrast = (rate - prior) / (prior * (1 - prior))
-    p = scores.sigmoid()
-    away, pq = p - prior, p * (1 - p)
-    mean = contrast * inside / len(scores)
-    of_tuples, of_all = 1 + contrast * away[:inside], 1 + mean * away
+    p, q = scores.sigmoid(), (-scores).sigmoid()
+    pq, mean = p * q, contrast * inside / len(scores)
+    # r(p) as a sum of two terms: 1 + c (p − π) has no digits left where an instance is certainly of the rare class.
+    of_tuples = p[:inside] * (rate / prior) + q[:inside] * ((1 - rate) / (1 - prior))
+    of_all = 1 + mean * (p - prior)
     slope = mean * pq / of_all
     slope[:inside] -= contrast * pq[:inside] / of_tuples
     return of_all.log().sum() - of_tuples.log().sum(), slope

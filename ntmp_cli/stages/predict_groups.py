@@ -40,6 +40,8 @@ from ntmp_cli.storage import Location
 log = logging.getLogger(__name__)
 
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+COLUMNS = ("rows", "expected", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
+"""Of the output, behind that of the groups."""
 SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
 CROSS = (
     "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
@@ -59,12 +61,7 @@ def predict_groups(
     config: PredictConfig, run_path: Path, source: Location, out: Location, options: PredictOptions = DEFAULT_OPTIONS
 ) -> dict[str, Any]:
     """Write one row per group of `source` to `out`, or to the options' stream."""
-    if config.prior is not None or config.with_counts:
-        given = "--prior" if config.prior is not None else "--with-counts"
-        raise UsageError(
-            f"{given} and --by: counts are predicted for groups like those that the run was trained on",
-            hint="Leave one of them out.",
-        )
+    _refuse_settings(config)
     run = open_run(run_path)
     if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
@@ -76,16 +73,10 @@ def predict_groups(
     expected, _ = count_moments(calibrated, groups.sizes, spread)
     quantiles = count_quantiles(calibrated, groups.sizes, spread, QUANTILES)
     low, high = count_interval(groups.z, groups.sizes, spread, limits)
-    columns = {
-        str(config.by): pa.array(groups.names, pa.string()),
-        "rows": pa.array(groups.sizes),
-        "expected": pa.array(expected),
-        **{f"q{round(100 * level):02d}": pa.array(quantiles[:, at]) for at, level in enumerate(QUANTILES)},
-        "low": pa.array(low),
-        "high": pa.array(high),
-    }
+    numbers = [pa.array(values) for values in (groups.sizes, expected, *quantiles.T, low, high)]
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
-        table.write(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+        names = pa.array(groups.names, pa.string())
+        table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
     warn_of_formulas(table)
     unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
     guarantee = SPLIT if run.summary.learner == "network" else CROSS
@@ -105,6 +96,25 @@ def predict_groups(
     }
 
 
+def _refuse_settings(config: PredictConfig) -> None:
+    """Refuse settings of rows, which would have no effect, and a name that two columns would have."""
+    settings = {
+        "--prior": config.prior is not None,
+        "--with-counts": config.with_counts,
+        "--threshold": config.threshold != PredictConfig().threshold,
+    }
+    if given := [option for option, is_given in settings.items() if is_given]:
+        raise UsageError(
+            f"{given[0]} and --by: counts are predicted for groups like those that the run was trained on",
+            hint="Leave one of them out.",
+        )
+    if config.by in COLUMNS:
+        raise UsageError(
+            f"--by {config.by}: a column of the output has this name",
+            hint=f"Rename the column of groups; those of the output are {', '.join(COLUMNS)}.",
+        )
+
+
 def _learned(
     run: RunArtifact, confidence: float, spread: float
 ) -> tuple[ResidualLimits, Recalibration, tuple[int, int]]:
@@ -116,7 +126,7 @@ def _learned(
     sizes = scored.observed.sizes
     limits = residual_limits(scored.z, sizes, scores["heldout_counts"], spread, confidence)
     few = len(sizes) < FEWEST_TUPLES
-    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0)
+    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
     return limits, line, (int(sizes.min()), int(sizes.max()))
 
 

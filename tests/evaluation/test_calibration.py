@@ -204,6 +204,22 @@ def test_counts_find_the_temperature_of_scores_at_another_prior(prior: float, tr
     assert temperature_by_labels(true * at_prior, labels).value == pytest.approx(true, rel=0.05)
 
 
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+def test_the_intercepts_of_tuples_are_not_taken_for_overconfidence(spread: float, factor: float) -> None:
+    """Calibrated for instances of any tuple, whose labels it has not seen."""
+    rng = np.random.default_rng(8)
+    sizes = rng.integers(20, 60, 400)
+    owner = np.repeat(np.arange(400), sizes)
+    true = rng.normal(0, 1.5, len(owner))
+    labels = rng.random(len(owner)) < expit(true + spread * rng.normal(size=400)[owner])
+    counts = np.bincount(owner, labels).astype(np.int64)
+    temperature = temperature_by_counts(factor * true, sizes, counts, 0.0, 0.0, spread)
+    assert temperature.fit == "fitted"
+    assert temperature.value == pytest.approx(factor * math.sqrt(1 + 0.346 * spread**2), rel=0.2)
+    assert calibration_error(labels, expit(factor * true / temperature.value)) < 0.04
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.floats(-2, 2), st.sampled_from([0.0, 0.1]), st.data())
 @settings(max_examples=50, deadline=None)
 def test_temperature_by_counts_is_no_worse_than_any_on_a_grid(

@@ -76,3 +76,23 @@ def test_too_few_tuples_promise_the_whole_range() -> None:
     low, high = count_interval(z, sizes, 0.0, limits)
     assert (low == 0).all()
     assert (high == sizes).all()
+
+
+@pytest.mark.parametrize(("confidence", "fewest"), [(0.8, 9), (0.9, 19), (0.95, 39), (0.98, 99)])
+def test_the_fewest_tuples_that_give_an_interval_are_enough(confidence: float, fewest: int) -> None:
+    """2/(1 − confidence) − 1 of them: the smallest and the largest residual are the limits."""
+    z, sizes, counts = sampled(np.random.default_rng(6), fewest)
+    mean, sd = count_moments(z, sizes)
+    residuals = (counts - mean) / sd
+    limits = residual_limits(z, sizes, counts, 0.0, confidence)
+    assert (limits.low, limits.high) == (residuals.min(), residuals.max())
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.2])
+@pytest.mark.parametrize("score", [-3.0, 0.4])
+def test_quantiles_of_large_groups_go_on_where_those_of_small_ones_end(score: float, spread: float) -> None:
+    """With an intercept of the group its count is skewed, however many members it has."""
+    small, large = (count_quantiles(np.full(n, score), np.array([n]), spread, LEVELS)[0] for n in (LARGE, LARGE + 1))
+    assert large == pytest.approx(small, abs=1)
+    certain = count_quantiles(np.repeat([-500.0, 500.0], 200), np.array([400]), 0.0, LEVELS)[0]
+    assert (certain == 200).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -275,12 +276,13 @@ def test_a_few_labels_are_tuples_of_one_row(ntmp, tmp_path):
     assert (ended.code, "ntmp is binary: one count per tuple" in ended.err) == (2, True)
 
 
-def grouped_table(path: Path, groups: int, seed: int) -> dict[str, int]:
+def grouped_table(path: Path, groups: int, seed: int, spread: float = 0.0) -> dict[str, int]:
     """Groups of 3 to 50 rows with their counts; the true ones are returned."""
     rng, lines, true = np.random.default_rng(seed), ["district,count,a,b"], {}
+    intercepts = spread * np.random.default_rng([seed, 1]).normal(size=groups)
     for t in range(groups):
         x = rng.normal(size=(int(rng.integers(3, 51)), 2))
-        y = rng.random(len(x)) < 1 / (1 + np.exp(0.5 - 2 * x[:, 0]))
+        y = rng.random(len(x)) < 1 / (1 + np.exp(0.5 - intercepts[t] - 2 * x[:, 0]))
         true[f"d{t}"] = int(y.sum())
         lines += [f"d{t},{y.sum()},{a:.4f},{b:.4f}" for a, b in x]
     path.write_text("\n".join(lines) + "\n")
@@ -313,6 +315,56 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     ended = ntmp(*predict[:-1], "town", "--out", tmp_path / "p.csv")
     assert (ended.code, "has no column 'town'" in ended.err) == (3, True)
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_expected_counts_of_groups_that_differ_follow_their_rows(ntmp_done, tmp_path):
+    """Where districts have an intercept of their own, rows still tell which of two groups has more positives."""
+    grouped_table(tmp_path / "t.csv", 150, 1, spread=1.5)
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--tuple-column", "district", "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    assert open_artifact(tmp_path / "run", "run").summary.spread > 0.5
+    write(tmp_path / "new.csv", "district,a,b\n" + "low,-1.5,0\n" * 20 + "high,1.5,0\n" * 20)
+    words = ("predict", tmp_path / "run", tmp_path / "new.csv", "--by", "district", "--out", tmp_path / "g.csv")
+    ntmp_done(*words)
+    low, high = (row["expected"] / row["rows"] for row in pacsv.read_csv(tmp_path / "g.csv").to_pylist())
+    # In truth 0.07 and 0.86; a line that knew nothing of the intercepts gave 0.42 and 0.49.
+    assert low < 0.3 < 0.55 < high
+
+
+@pytest.fixture(scope="module")
+def district_run(ntmp_done, tmp_path_factory):
+    """A run on 30 districts, and the table that it was trained on."""
+    folder = tmp_path_factory.mktemp("districts")
+    grouped_table(folder / "t.csv", 30, 1)
+    ntmp_done("import-tuples", folder / "t.csv", "--tuple-column", "district", "--out", folder / "tuples")
+    ntmp_done("train", "--tuples", folder / "tuples", "--model", "linear", "--out", folder / "run")
+    return folder
+
+
+def test_counts_by_group_never_overwrite_a_file_that_a_pattern_names(ntmp, district_run, tmp_path):
+    for name in ("a.csv", "b.csv"):
+        shutil.copyfile(district_run / "t.csv", tmp_path / name)
+    before = (tmp_path / "a.csv").read_bytes()
+    words = ("predict", district_run / "run", tmp_path / "*.csv", "--by", "district", "--out", tmp_path / "a.csv")
+    ended = ntmp(*words, "--if-exists", "overwrite")
+    assert (ended.code, "inputs are never changed" in ended.err) == (2, True)
+    assert (tmp_path / "a.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--by", "rows"), "--by rows: a column of the output has this name"),
+        (("--by", "q05"), "--by q05: a column of the output has this name"),
+        (("--by", "district", "--threshold", "f1"), "--threshold and --by"),
+    ],
+)
+def test_counts_by_group_refuse_what_would_be_lost(ntmp, district_run, tmp_path, words, message):
+    """A name that two columns would have, and a setting that changes no count."""
+    write(tmp_path / "new.csv", "district,rows,q05,a,b\nd0,x,x,1,2\nd0,y,y,2,3\n")
+    ended = ntmp("predict", district_run / "run", tmp_path / "new.csv", *words, "--out", tmp_path / "g.csv")
+    assert (ended.code, message in ended.err) == (2, True)
+    assert not (tmp_path / "g.csv").exists()
 
 
 def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):

@@ -13,7 +13,7 @@ from pydantic import Field
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.caching import cached_by_composition
-from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise
+from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise, usable_rate
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.learning.methods.ure import RISK_TERMS, CountNoiseSettings, MarginSettings, counts_behind
 from ntmp_cli.tuple_source import Counts, Task
@@ -167,6 +167,8 @@ class Count(CountPlain):
         by_risk = self.options.warmup == "risk" and self.options.trust != "counts"
         self._risk_warmup = by_risk and signal_to_noise(*groups) >= WARMUP_SIGNAL
         self._membership = self._membership_weight()
+        # Tuples of one class: at a rate of 0 or 1 an instance that is certainly of the other has no likelihood.
+        self._usable_rate = usable_rate(task.rate, task.instances)
         # The noise of a batch grows as the gap falls: inside the margin it would outweigh the likelihood.
         margin = self.options.margin
         self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
@@ -245,7 +247,7 @@ class Count(CountPlain):
             loss = loss + prepared.warmup_weight * first
             slope.add_(at_rate.sigmoid() - targets, alpha=prepared.warmup_weight / len(z))
         if prepared.membership_weight:
-            value, term = membership_nll(z, inside, self.prior, self.task.rate)
+            value, term = membership_nll(z, inside, self.prior, self._usable_rate)
             loss = loss + prepared.membership_weight * value
             slope.add_(term, alpha=prepared.membership_weight)
         if prepared.pseudo_label_weight:

@@ -169,6 +169,20 @@ def test_which_instances_are_of_tuples_matters_where_tuples_are_long(
     assert method.prepare(batch, 0.9).membership_weight == weight
 
 
+@pytest.mark.parametrize("count", [0, 40])
+def test_tuples_of_one_class_have_a_finite_membership_loss(count: int) -> None:
+    """Also where an instance is scored as certainly of the other class, in single precision."""
+    method = methods.get("count")(TrainConfig(prior=0.3, warmup="none"), Task([(40, count, 10**7)], 10**8))
+    batch = Batch(torch.zeros(48, 1), np.array([40]), np.array([count]), 40, 8)
+    scores = torch.linspace(-60, 60, 48).requires_grad_()
+    prepared = method.prepare(batch, 0.9)
+    assert prepared.membership_weight > 0
+    loss, _ = method.loss(scores, prepared)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(scores.grad).all()
+
+
 def test_only_unlabeled_instances_have_pseudo_labels() -> None:
     count = methods.get("count")(TrainConfig(prior=0.5), Task([(3, 1, 20)], 30))
     batch = Batch(torch.zeros(6, 1), np.array([3]), np.array([1]), 3, 3)
