@@ -165,7 +165,7 @@ def test_results_go_to_stdout_and_progress_to_stderr(ntmp_done, tuples, tmp_path
     training = ("train", "--tuples", tuples, "--prior", 0.5, "--model", "linear", "--epochs", 2)
     for number, extra in enumerate(([], ["--json"])):
         ended = ntmp_done(*training, *extra, "--out", tmp_path / f"r{number}")
-        assert re.search(r"^epoch 2/2 loss \d\.\d+ ", ended.err)
+        assert re.search(r"(?m)^epoch 2/2 loss \d\.\d+ ", ended.err)
         for part in (r"held-out -?\d\.\d+", r"positive [+-]\d\.\d+", r"negative [+-]\d\.\d+", r"[\d,]+/s"):
             assert re.search(part, ended.err), part
         assert "epoch 2/2" not in ended.out
