@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,14 @@ LONGEST_STEP = 2.0
 CLOSE = 0.02
 # Scores beyond this are certain; their odds must stay finite at every node.
 LARGEST_SCORE = 300.0
+
+# Log-odds with a normal error of variance τ² have the mean probability σ(z/√(1 + τ²·this)), but for .01: (16√3/15π)².
+ATTENUATION = 0.346
+
+
+def conditional_slope(spread: float) -> float:
+    """Log-odds of an instance of a tuple with b = 0 over those of an instance of any tuple, b ~ N(0, τ²)."""
+    return sqrt(1 + ATTENUATION * spread**2)
 
 
 @dataclass(frozen=True)

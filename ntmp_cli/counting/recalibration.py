@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.counting.objective import CountObjective
+from ntmp_cli.counting.objective import CountObjective, conditional_slope
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import count_gradient
 
 # Counts tell something where scores make them this much more probable than a constant does: a chance of about e^-4.
 CLEAR_NATS = 4.0
@@ -55,20 +54,23 @@ def recalibrate(
     return Recalibration(float(np.exp(best.x[0])), float(best.x[1]), float(best.fun))
 
 
-def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations) -> bool:
+def looks_mirrored(z: NDArray[np.floating[Any]], observed: CountObservations, spread: float = 0.0) -> bool:
     """Whether the observations are more probable under a·z + b with a < 0 than with a > 0 (Eq. 39)."""
-    return recalibrate(-z, observed).nll < recalibrate(z, observed).nll
+    return recalibrate(-z, observed, spread=spread).nll < recalibrate(z, observed, spread=spread).nll
 
 
-def line_derivatives(z: Floats, observed: CountObservations, line: Recalibration) -> tuple[Floats, Floats]:
+def line_derivatives(
+    z: Floats, observed: CountObservations, line: Recalibration, spread: float = 0.0
+) -> tuple[Floats, Floats]:
     """First (T, 2) and second (T, 3: aa, ab, bb) derivatives of each tuple's log P(observation | a·z + b) (Eq. 30).
 
     The first are sums over the members of the gradient in closed form; the second are central differences of these.
+    With a spread of intercepts a·z + b are the log-odds of an instance of any tuple.
     """
-    a, b = line.slope, line.intercept
+    a, b, objective, steeper = line.slope, line.intercept, CountObjective(observed, spread), conditional_slope(spread)
 
     def slopes(a: float, b: float) -> Floats:
-        _, gradient = count_gradient(a * z + b, observed)
+        gradient = steeper * objective.by_tuple(steeper * (a * z + b))[1]
         return np.column_stack([observed.sum_by_tuple(gradient * z), observed.sum_by_tuple(gradient)])
 
     first = slopes(a, b)

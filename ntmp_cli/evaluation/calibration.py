@@ -18,9 +18,6 @@ BINS = 15
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
 COLDEST, HOTTEST = 0.01, 100.0
 
-# Log-odds with a normal error of variance τ² have the mean probability σ(z/√(1 + τ²·this)), but for .01: (16√3/15π)².
-ATTENUATION = 0.346
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -195,14 +192,14 @@ def temperature_by_counts(
     shift = logit π − logit ᾱ. In β the likelihood of counts is a difference of convex functions, which
     may have several local minima: a grid of starting points brackets the lowest, and Brent's method refines it.
 
-    Where tuples have an intercept b ~ N(0, τ²) of their own, `spread` is τ. σ(z/T) is the probability of an instance of
-    any tuple; that of one with b = 0 has about √(1 + 0.346 τ²) times these log-odds.
+    Where tuples have an intercept b ~ N(0, τ²) of their own, `spread` is τ; σ(z/T) is the probability of an instance of
+    any tuple.
     """
     # Only here, so that metrics start without scipy.
     from scipy.optimize import minimize_scalar
 
     from ntmp_cli.counting.laws import count_noise
-    from ntmp_cli.counting.objective import CountObjective
+    from ntmp_cli.counting.objective import CountObjective, conditional_slope
     from ntmp_cli.counting.observations import CountObservations
 
     if not len(sizes):
@@ -210,7 +207,7 @@ def temperature_by_counts(
     z = np.clip(scores, -1e6, 1e6)  # keeps arithmetic on infinite scores finite
 
     objective = CountObjective(CountObservations(sizes, counts, count_noise(noise)), spread)
-    steeper = math.sqrt(1 + ATTENUATION * spread**2)
+    steeper = conditional_slope(spread)
 
     def nll(beta: float) -> float:
         return -float(objective.log_prob(steeper * (beta * z - shift)).mean())

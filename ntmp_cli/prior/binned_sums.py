@@ -44,7 +44,7 @@ class BinnedSums:
         self._posterior_by_bin = self._by_tuple(self._posterior())
         self._proxy = self._by_tuple(highest_members(data.scores, data.sizes, np.rint(data.observed.likely)))
         self._moments = self._stratum_sums(np.asarray(stratum_of_tuple).reshape(-1))
-        first, second = line_derivatives(data.scores, data.observed, data.line)
+        first, second = line_derivatives(data.scores, data.observed, data.line, data.spread)
         self._derivatives = np.column_stack([first, second])
 
     def sample(self) -> Sample:
@@ -93,8 +93,7 @@ class BinnedSums:
         return moved
 
     def _posterior(self) -> Floats:
-        data = self.data
-        return count_posterior(data.line.slope * data.scores + data.line.intercept, data.observed)
+        return count_posterior(self.data.within_tuples, self.data.observed)
 
     def _by_tuple(self, weights: Floats) -> csr_array:
         """(T, G): the weights of a tuple's members in their bins."""

@@ -111,8 +111,8 @@ def _gain(folds: Sequence[ScoredTuples]) -> float:
     """Log-likelihood of the counts under recalibrated scores (Eq. 30), of the better sign, less that of a constant."""
     gain = 0.0
     for fold in folds:
-        constant = recalibrate(np.zeros_like(fold.scores), fold.observed).nll
-        mirrored = recalibrate(-fold.scores, fold.observed).nll
+        constant = recalibrate(np.zeros_like(fold.scores), fold.observed, spread=fold.spread).nll
+        mirrored = recalibrate(-fold.scores, fold.observed, spread=fold.spread).nll
         gain += len(fold.sizes) * (constant - min(fold.line.nll, mirrored))
     return float(gain)
 
@@ -124,7 +124,7 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
     """
     if not all(fold.symmetric for fold in folds):
         oriented = [fold.oriented() for fold in folds]
-        nats = sum(len(f.sizes) * (recalibrate(-f.scores, f.observed).nll - f.line.nll) for f in oriented)
+        nats = sum(len(f.sizes) * (f.mirrored().line.nll - f.line.nll) for f in oriented)
         return oriented, float(nats), True
     # The orientation of each scorer is chance: their estimates on U bring all to the same one.
     pointing = [priors.get(DEFAULT)(BinnedSums(fold).sample())[0] < 0.5 for fold in folds]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.objective import conditional_slope
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import Recalibration, looks_mirrored, recalibrate
 from ntmp_cli.counting.recorded import Counts
@@ -43,8 +44,16 @@ class ScoredTuples:
 
     @cached_property
     def line(self) -> Recalibration:
-        """The line under which the recorded counts are most probable (Eq. 30)."""
-        return recalibrate(self.scores, self.observed)
+        """The line under which the recorded counts are most probable (Eq. 30), for an instance of any tuple."""
+        slope, intercept, nll = recalibrate(self.scores, self.observed, spread=self.spread)
+        steeper = conditional_slope(self.spread)
+        return Recalibration(slope / steeper, intercept / steeper, nll)
+
+    @property
+    def within_tuples(self) -> Floats:
+        """Scores on that line for members of a tuple whose intercept is 0: what a posterior given a count needs."""
+        on_line: Floats = conditional_slope(self.spread) * (self.line.slope * self.scores + self.line.intercept)
+        return on_line
 
     @property
     def rate(self) -> float:
@@ -62,7 +71,7 @@ class ScoredTuples:
 
     def oriented(self) -> ScoredTuples:
         """The orientation in which the counts are more probable; where they cannot decide, the present one."""
-        if self.symmetric or not looks_mirrored(self.scores, self.observed):
+        if self.symmetric or not looks_mirrored(self.scores, self.observed, self.spread):
             return self
         return self.mirrored()
 

@@ -124,9 +124,9 @@ def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
     task = summary.task.as_task()
     if not task.unlabeled:
         raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design is of tuples and a pool")
-    noise = summary.count_noise if config.count_noise is None else config.count_noise
+    noise = _noise(config, summary.count_noise, run.path, exact=task.knowledge is None)
     recorded = _rated(run.path, [Stratum(*row) for row in task.rated_strata])
-    strata = _true(recorded, noise, exact=task.knowledge is None)
+    strata = true_strata(recorded, noise)
     prior, prior_from = (summary.trained_prior, "as trained") if config.prior is None else (config.prior, "given")
     return Source(
         Design(strata, task.unlabeled, prior),
@@ -147,9 +147,19 @@ def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
     return strata
 
 
-def _true(recorded: Sequence[Stratum], noise: float, *, exact: bool) -> tuple[Stratum, ...]:
-    """Noise that was recorded with the counts is in the means of their strata already."""
-    return true_strata(recorded, noise) if exact else tuple(recorded)
+def _noise(config: DesignConfig, known: float, path: Path, *, exact: bool) -> float:
+    """The rate of counts that are off by one: as given, else as known.
+
+    0 where counts are recorded with a law of noise: that is in the means of their strata already.
+    """
+    if exact:
+        return known if config.count_noise is None else config.count_noise
+    if config.count_noise:
+        raise UsageError(
+            f"--count-noise {config.count_noise:g}: {path} has ranges, or counts with a law of noise already",
+            hint="Leave it out; a design of exact counts: --tuple N:M --prior X --count-noise P.",
+        )
+    return 0.0
 
 
 def _left_out(tuples: int, rated: Sequence[Stratum]) -> str:
@@ -171,10 +181,10 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
         raise UsageError(
             f"{tuples.path}: does not know the prior of its unlabeled pool", hint="Pass it as --prior, or an estimate."
         )
-    noise = summary.count_noise or 0.0 if config.count_noise is None else config.count_noise
+    noise = _noise(config, summary.count_noise or 0.0, tuples.path, exact=summary.knowledge is None)
     recorded = _rated(tuples.path, [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known])
     return Source(
-        Design(_true(recorded, noise, exact=summary.knowledge is None), summary.unlabeled.train, prior),
+        Design(true_strata(recorded, noise), summary.unlabeled.train, prior),
         f"{summary.dataset} tuples"
         + (", true counts estimated from the recorded ones" if noise else "")
         + _left_out(summary.tuples.train, recorded),

@@ -314,3 +314,14 @@ def test_a_run_is_no_design_source(ntmp, study):
     ended = ntmp("design", "--tuples", study.run_abs)
     assert ended.code == 3
     assert "expected kind 'tuples', found 'run'" in ended.err
+
+
+def test_counts_with_a_law_of_noise_have_no_second_noise(ntmp, ntmp_done, tmp_path):
+    """Means of strata are no counts: rounded down, they would give a design of other tuples."""
+    data = ("--dataset", "gaussians:dim=2,size=200,test=20", "--tuple", "3:1", "--tuple", "3:2", "--prior", 0.3)
+    ntmp_done("make-tuples", *data, "--num-tuples", 40, "--count-law", "gaussian:1", "--out", tmp_path / "t")
+    ended = ntmp("design", "--tuples", tmp_path / "t", "--count-noise", 0.1)
+    assert (ended.code, "has ranges, or counts with a law of noise already" in ended.err) == (2, True)
+    facts = ntmp_done("design", "--tuples", tmp_path / "t", "--json").json
+    assert facts["count_noise"] is None
+    assert "estimated from the recorded ones" not in facts["source"]

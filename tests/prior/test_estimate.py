@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.prior.estimate import estimate_priors
@@ -101,3 +102,18 @@ def test_tuples_of_one_class_are_refused(count: int) -> None:
 def test_scores_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(NotIdentifiableError, match="diverged"):
         estimate(ScoredTuples(np.array([np.nan, 0.0, 1.0]), np.array([3]), np.array([1]), np.arange(4.0)))
+
+
+@pytest.mark.parametrize("name", ["em-affine", "tail-ratio"])
+def test_groups_that_differ_beyond_their_scores_have_the_prior_of_their_pool(name: str) -> None:
+    """Counts scatter by the intercepts of groups, too: that is no reason to take scores for uninformative."""
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(10, 60, 400)
+    owner = np.repeat(np.arange(400), sizes)
+    z = rng.normal(-1, 1.5, len(owner))
+    counts = np.bincount(owner, rng.random(len(z)) < expit(z + rng.normal(size=400)[owner])).astype(np.int64)
+    others = rng.normal(-1, 1.5, 100_000)
+    positive = rng.random(len(others)) < expit(others + rng.normal(size=len(others)))
+    pool = np.concatenate([others[positive][:1800], others[~positive][:1200]])
+    found = estimate(ScoredTuples(z, sizes, counts, pool, spread=1.0)).estimates[name]
+    assert found.value == pytest.approx(0.6, abs=0.08)
