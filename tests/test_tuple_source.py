@@ -56,7 +56,7 @@ def test_both_give_the_same_chunks_with_the_same_targets(stored, arrays, shares)
     task = stored.task
     targets = tuple(np.arange(size, dtype=np.float32) for size in (task.instances, task.unlabeled))
     config = TrainConfig(**FAST)
-    one, other = (training_shares(source, config, shares, Batching(64, targets)) for source in (stored, arrays))
+    one, other = (training_shares(source, config, shares, Batching(64, targets=targets)) for source in (stored, arrays))
     assert len(one) == len(other) == shares
     for mine, theirs in zip(one, other, strict=True):
         for a, b in zip(mine.tuple_chunks, theirs.tuple_chunks, strict=True):

@@ -68,7 +68,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
             data = _with_targets(data, _closed_form(source, data), config.count_noise)
         return how.network(settings, source, data, number)
 
-    batching = Batching(_batch_size(settings))
+    batching = _batching(settings)
     if heldout is not None and config.folds is None:
         (data,) = training_shares(source, settings, 1, batching)
         blocks = source.blocks()
@@ -89,7 +89,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
     """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
-    data = training_folds(source, config, folds, Batching(_batch_size(config)))
+    data = training_folds(source, config, folds, _batching(config))
     shift = rate_shift(config.known_prior(), source.task.rate, source.task.instances)
     noise: float = getattr(config.settings, "count_noise", 0.0)
     scored = []
@@ -99,9 +99,9 @@ def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, h
     return _with_blocks(source, scored)
 
 
-def _batch_size(config: TrainConfig) -> int:
+def _batching(config: TrainConfig) -> Batching:
     kind = methods.get(config.method)
-    return kind.batch if issubclass(kind, GradientMethod) else 1024
+    return Batching(kind.batch, kind.smallest_batch) if issubclass(kind, GradientMethod) else Batching()
 
 
 def with_other_folds(folds: Sequence[TrainingData]) -> Sequence[tuple[int, TrainingData, TrainingData]]:

@@ -8,15 +8,16 @@ from ntmp_cli.learning.model_choice import TABLE_METHOD
 from ntmp_cli.tuple_source import InstanceFormat, Task
 
 STEPS_ON_SMALL_DATA = 16
-SMALLEST_BATCH = 32
 EPOCHS = 30
 # On tables a network memorises its tuples after a few hundred steps, and the held-out tuples are too few to say when.
 STEPS_ON_TABLES, FEWEST_EPOCHS = 300, 5
+# Elsewhere small data in one or two batches need more epochs than usual to have been learned at all.
+FEWEST_STEPS = 300
 
 
-def default_batch(task: Task, usual: int) -> int:
+def default_batch(task: Task, usual: int, smallest: int) -> int:
     """Instances per step: as usual, or fewer, so that an epoch of small data has enough steps."""
-    return min(usual, max(SMALLEST_BATCH, -(-(task.instances + task.unlabeled) // STEPS_ON_SMALL_DATA)))
+    return min(usual, max(smallest, -(-(task.instances + task.unlabeled) // STEPS_ON_SMALL_DATA)))
 
 
 def with_length(config: TrainConfig, instance: InstanceFormat, task: Task) -> TrainConfig:
@@ -28,10 +29,11 @@ def with_length(config: TrainConfig, instance: InstanceFormat, task: Task) -> Tr
 
 def _epochs(config: TrainConfig, instance: InstanceFormat, task: Task) -> int:
     kind = methods.get(config.method)
-    on_table = len(instance.shape) == 1 and config.encoder is None
-    if config.method != TABLE_METHOD or not on_table or not issubclass(kind, GradientMethod):
+    if not issubclass(kind, GradientMethod):
         return EPOCHS
-    batch = config.batch_size or default_batch(task, kind.batch)
+    batch = config.batch_size or default_batch(task, kind.batch, kind.smallest_batch)
     # No step is without a tuple.
     steps = min(-(-(task.instances + task.unlabeled) // batch), sum(tuples for _, _, tuples in task.strata))
-    return min(EPOCHS, max(FEWEST_EPOCHS, -(-STEPS_ON_TABLES // steps)))
+    if config.method == TABLE_METHOD and len(instance.shape) == 1 and config.encoder is None:
+        return min(EPOCHS, max(FEWEST_EPOCHS, -(-STEPS_ON_TABLES // steps)))
+    return max(EPOCHS, -(-FEWEST_STEPS // steps))

@@ -114,6 +114,8 @@ class GradientMethod(Method):
 
     batch: ClassVar[int] = 1024
     """Instances per step unless the batch size is set; fewer on small data."""
+    smallest_batch: ClassVar[int] = 32
+    """How few instances per step small data may have."""
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         from ntmp_cli.learning.models import build_network

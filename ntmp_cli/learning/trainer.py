@@ -99,7 +99,7 @@ def assemble(method: GradientMethod, training: Training) -> Job:
     data = training.data
     method.study(source)
     if data is None:
-        batching = Batching(method.batch, _targets(method, training), method.batch_assignment())
+        batching = Batching(method.batch, method.smallest_batch, _targets(method, training), method.batch_assignment())
         data = training_shares(source, config, config.ranks or 1, batching)
     model = _scorer(method, training, data)
     if training.initial_weights is not None:

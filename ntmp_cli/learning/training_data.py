@@ -29,9 +29,10 @@ InstanceTargets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class Batching(NamedTuple):
-    """How a method wants its batches: their usual size, targets per instance, assignment of tuples to batches."""
+    """How a method wants its batches: their usual and smallest size, targets per instance, assignment of tuples."""
 
     size: int = 1024
+    smallest: int = 32
     targets: InstanceTargets | None = None
     assignment: BatchAssignment | None = None
 
@@ -62,7 +63,7 @@ def training_shares(
             instance_bytes=instance.nbytes,
             # The shares that are read on this machine, by one process or several, divide its memory.
             budget_bytes=config.memory_mb * 2**20 // processes_here(shares),
-            batch_size=config.batch_size or default_batch(task, batching.size),
+            batch_size=config.batch_size or default_batch(task, batching.size, batching.smallest),
             seed=config.seed,
             share=share,
             assignment=batching.assignment,

@@ -41,6 +41,14 @@ def test_other_methods_and_encoders_have_the_usual_number(settings: dict[str, ob
     assert epochs(256 * 44, **settings) == EPOCHS
 
 
+def test_small_data_in_few_batches_have_300_steps() -> None:
+    """The risk takes all of small data as one batch: thirty steps would have learned nothing."""
+    assert epochs(1000, IMAGES, method="ure") == 300
+    assert epochs(1024 * 4, IMAGES, method="ure") == 75
+    assert epochs(1024 * 44, IMAGES, method="ure") == EPOCHS
+    assert epochs(1000, IMAGES) == EPOCHS  # sixteen batches
+
+
 def test_images_have_the_usual_number() -> None:
     assert epochs(256 * 44, IMAGES) == EPOCHS
 

@@ -98,7 +98,7 @@ def test_targets_of_a_fold_are_those_that_it_came_with(source, monkeypatch):
     config = TrainConfig(**FAST, warmup="discriminant")
     task = source.task
     targets = tuple(np.full(size, 0.25, dtype=np.float32) for size in (task.instances, task.unlabeled))
-    folds = training_shares(source, config, 2, Batching(60, targets))
+    folds = training_shares(source, config, 2, Batching(60, targets=targets))
 
     def refuse(*given: object) -> None:
         raise AssertionError("the whole source was fitted")

@@ -121,6 +121,8 @@ class Ure(GradientMethod):
     """Unbiased risk from tuple counts and U, plain or clamped by ReLU or ABS."""
 
     settings: ClassVar[type[MethodSettings]] = RiskSettings
+    # A clamp acts on the mean of a batch, whose noise it turns into bias: small data are one batch rather than sixteen.
+    smallest_batch = 1024
     implied_by = frozenset(RiskSettings.model_fields.keys() - CountNoiseSettings.model_fields.keys())
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
