@@ -120,6 +120,16 @@ class DesignConfig(Settings):
     count_noise: float | None = Field(
         None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
     )
+    record: str = Field(
+        "exact",
+        pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
+        description="What would be recorded of a count, as for make-tuples: says what it costs against exact counts.",
+    )
+    count_law: str | None = Field(
+        None,
+        description="Law of noise of the recorded counts, e.g. gaussian:2: says what it costs against exact counts. "
+        "Default: the law that is kept with the tuples.",
+    )
     target_risk_error: float = Field(
         0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
     )

@@ -66,6 +66,10 @@ class NoiseLaw(ABC):
         k = np.arange(n + 1)
         return self.likelihood(k[:, None], k, n)
 
+    def record_probabilities(self, n: int) -> Floats:
+        """P(record | k) of one length: a row for everything that may be recorded, or for narrow intervals of it."""
+        return self.matrix(n)
+
 
 noise_laws: Registry[type[NoiseLaw], Facts] = REGISTRIES["count-laws"]
 """Laws by name; a law is a class whose arguments are its parameters."""
@@ -129,6 +133,11 @@ class OffByOne(NoiseLaw):
 class _AddedNoise(NoiseLaw):
     """Noise of mean 0 that was added to the true count: what is recorded may be negative, or above n."""
 
+    def _by_interval(self, n: int, width: float) -> Floats:
+        """Intervals of an eighth of the noise's width, to 20 widths beyond all counts."""
+        ends = np.arange(-20 * width, n + 20 * width, width / 8)
+        return self.between(ends[:-1, None], ends[1:, None], np.arange(n + 1), n)
+
     records = "a number that is not far beyond what the noise can add to a count from 0 to the number of its members"
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
@@ -163,6 +172,9 @@ class Gaussian(_AddedNoise):
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
         return counts + rng.normal(0, self.sd, len(counts))
 
+    def record_probabilities(self, n: int) -> Floats:
+        return self._by_interval(n, self.sd)
+
 
 @noise_laws.register("laplace")
 @dataclass(frozen=True)
@@ -188,6 +200,9 @@ class Laplace(_AddedNoise):
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Floats:
         return counts + rng.laplace(0, self.scale, len(counts))
 
+    def record_probabilities(self, n: int) -> Floats:
+        return self._by_interval(n, self.scale)
+
 
 @noise_laws.register("geometric")
 @dataclass(frozen=True)
@@ -208,6 +223,10 @@ class Geometric(_AddedNoise):
         stop = -np.expm1(-self.epsilon)
         moved: Ints = counts + rng.geometric(stop, len(counts)) - rng.geometric(stop, len(counts))
         return moved
+
+    def record_probabilities(self, n: int) -> Floats:
+        reach = int(np.ceil(20 / self.epsilon))
+        return self.likelihood(np.arange(-reach, n + reach + 1)[:, None], np.arange(n + 1), n)
 
     def possible(self, recorded: Floats, n: Ints) -> Bools:
         return np.asarray(super().possible(recorded, n) & (recorded == np.floor(recorded)))
@@ -282,6 +301,9 @@ class Round(NoiseLaw):
         whole, half = recorded.astype(np.int64), self.step // 2
         return np.clip(whole - half, 0, n), np.clip(whole + half, 0, n)
 
+    def record_probabilities(self, n: int) -> Floats:
+        return self.likelihood(np.arange(0, n + self.step, self.step)[:, None], np.arange(n + 1), n)
+
     def possible(self, recorded: Floats, n: Ints) -> Bools:
         return np.asarray((np.mod(recorded, self.step) == 0) & (recorded >= 0) & (recorded - self.step / 2 <= n))
 
@@ -330,6 +352,9 @@ class PooledTest(NoiseLaw):
     def likelihood(self, recorded: Floats | Ints, k: Ints, n: Ints | int) -> Floats:
         seen = np.where(k > 0, self.sensitivity, 1 - self.specificity)
         return np.where(recorded == 1, seen, np.where(recorded == 0, 1 - seen, 0.0))
+
+    def record_probabilities(self, n: int) -> Floats:
+        return self.likelihood(np.arange(2)[:, None], np.arange(n + 1), n)
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
         seen = np.where(counts > 0, self.sensitivity, 1 - self.specificity)

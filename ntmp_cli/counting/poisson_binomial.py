@@ -27,7 +27,6 @@ from scipy.special import expit
 from ntmp_cli.counting.large import large_tuple
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.observations import CountGroup, CountObservations
-from ntmp_cli.counting.presence import presence_log_prob, presence_posterior
 
 # Terms below the smallest double (1e-308) are lost; beside a probability above this they do not matter.
 TINY = 1e-200
@@ -38,6 +37,8 @@ CACHED = 2**16
 def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
     """log P(observation | z) of every tuple (Eq. 22): scores of shape (…, instances) give (…, tuples)."""
     if observed.some is not None:
+        from ntmp_cli.counting.presence import presence_log_prob  # scoring new rows does not need it
+
         return presence_log_prob(_double(z, observed), observed, observed.some)
     scores = _scores(z, observed)
     rows = scores.reshape(-1, scores.shape[-1])
@@ -112,6 +113,8 @@ def _group_log_prob(rows: Floats, group: CountGroup) -> Floats:
 def _sweep(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[Floats, Floats]:
     """Log-probability of every tuple and posterior of every member."""
     if observed.some is not None:
+        from ntmp_cli.counting.presence import presence_posterior
+
         return presence_posterior(_double(z, observed), observed, observed.some)
     scores = _scores(z, observed)
     p, q = expit(scores), expit(-scores)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.laws import Exact, NoiseLaw, law_text, parse_law
+from ntmp_cli.counting.laws import Exact, Floats, NoiseLaw, law_text, parse_law
 from ntmp_cli.counting.percentages import percent_range
 from ntmp_cli.counting.recorded import Counts, records
 from ntmp_cli.errors import UsageError
@@ -30,6 +30,11 @@ class Recording:
         return cls(kind, noise)
 
     @property
+    def text(self) -> str:
+        """As it is given on the command line."""
+        return self.kind if isinstance(self.law, Exact) else law_text(self.law)
+
+    @property
     def plain(self) -> bool:
         """Whether counts stay as they are."""
         return self.kind == "exact" and isinstance(self.law, Exact)
@@ -49,3 +54,18 @@ class Recording:
             low = counts - rng.integers(0, int(width) + 1, len(counts))
             return records(np.maximum(low, 0), np.minimum(low + int(width), sizes))
         return counts
+
+    def probabilities(self, n: int) -> Floats:
+        """P(record | k), k = 0 … n: a row for every record of tuples of one length."""
+        if not isinstance(self.law, Exact):
+            return self.law.record_probabilities(n)
+        k, (kind, _, width) = np.arange(n + 1), self.kind.partition(":")
+        if kind == "at-least-one":
+            return np.stack([k == 0, k > 0]).astype(np.float64)
+        if kind == "percent":
+            percent = np.rint(100 * k / n)
+            return np.asarray(np.unique(percent)[:, None] == percent, dtype=np.float64)
+        if kind == "range":
+            low = np.arange(-int(width), n + 1)[:, None]
+            return np.where((low <= k) & (k <= low + int(width)), 1 / (int(width) + 1), 0.0)
+        return np.eye(n + 1)

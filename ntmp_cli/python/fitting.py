@@ -38,8 +38,7 @@ def with_estimated_law(config: TrainConfig, source: ArraySource, text: str) -> t
     """The counts under the law whose parameters `auto` stands for, by cross-fitted linear scores; labels stay exact."""
     if config.method != TABLE_METHOD:
         raise UsageError(f"count law '{text}': method {config.method} does not estimate it", hint=AS_NUMBER)
-    linear: dict[str, Any] = {"model": "linear", "prior": None, "count_law": None, "estimator": {}}
-    scoring = config.model_copy(update=linear)
+    scoring = config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})
 
     def under(law: NoiseLaw) -> ArraySource:
         return replace(source, counts=with_parameters(source.counts, law))

@@ -54,6 +54,8 @@ def sections(facts: DesignFacts) -> list[Section]:
     built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _loss(facts), _prior(facts)]
     if facts["count_noise"]:
         built.append(_counts(facts["count_noise"]))
+    if facts["recording"]:
+        built.append(_recording(facts["recording"]))
     if facts["rate_error"]:
         built.append(_rates(facts["rate_error"]))
     built += [_noise(facts), _clamps(facts)]
@@ -215,6 +217,26 @@ def _counts(noise: DesignFacts) -> Section:
             ),
         ),
     )
+
+
+def _recording(recording: DesignFacts) -> Section:
+    share = recording["share_of_exact"]
+    if not share or share < 1e-6:
+        cost = "nothing about the classifier"
+    else:
+        cost = f"{share:.1%} of what exact counts tell: {1 / share:.3g} times as many tuples tell as much"
+    lines = [
+        ("they keep", cost),
+        ("exact counts keep", f"{recording['exact_share_of_labels']:.1%} of what labels of all members tell"),
+        (
+            "by",
+            f"the expected information about the slope of scores with an AUROC of {recording['auroc']}, "
+            "of simulated tuples of these sizes and counts",
+        ),
+    ]
+    if recording["longest"] is not None:
+        lines.append(("tuples of more than 1,000 members", "are taken as 1,000: noise costs them less than is said"))
+    return Section(f"If counts are recorded as {recording['recorded']}", tuple(lines))
 
 
 def _noise(facts: DesignFacts) -> Section:

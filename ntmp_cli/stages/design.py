@@ -24,11 +24,15 @@ from ntmp_cli.artifacts.manifest import RunArtifact, canonical_json
 from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.summaries import DesignSummary
 from ntmp_cli.config import DesignConfig, DesignLoss
+from ntmp_cli.counting.laws import noise_laws
+from ntmp_cli.data.recording import Recording
 from ntmp_cli.data.specs import expected_strata, parse_spec
 from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.design import to_markdown
 from ntmp_cli.theory.assessment import Question, assess, generalisation, inflation_curve
 from ntmp_cli.theory.changes import changes
+from ntmp_cli.theory.count_information import AUROC, LONGEST, count_information
 from ntmp_cli.theory.losses import MARGIN_LOSSES
 from ntmp_cli.theory.recorded_counts import true_strata
 from ntmp_cli.theory.strata import Design, Stratum
@@ -36,6 +40,8 @@ from ntmp_cli.theory.strata import Design, Stratum
 DEFAULT_TUPLES = 10_000
 DEFAULT_PRIOR_ERROR = 0.01
 PRIORS = np.linspace(0.01, 0.99, 197)
+# Of simulated tuples: equal designs get equal answers.
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Source:
     name: str
     prior_from: str
     count_noise: float
+    laws: tuple[str, ...] = ()
+    """Of stored counts with noise."""
     artifact: TuplesArtifact | None = None
     run: RunArtifact | None = None
 
@@ -133,8 +141,15 @@ def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
         f"{summary.dataset} tuples of a run" + _left_out(sum(k for *_, k in task.strata), recorded),
         prior_from,
         noise,
+        _laws(() if task.knowledge is None else task.knowledge.counts),
         run=run,
     )
+
+
+def _laws(recorded: Sequence[str]) -> tuple[str, ...]:
+    """The laws of noise in what strata are known by: `gaussian:2`, or `10 (round:5)`."""
+    texts = {(text.partition("(")[2] or text).rstrip(")") for text in recorded}
+    return tuple(sorted(text for text in texts if text.partition(":")[0] in noise_laws.names()))
 
 
 def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
@@ -190,6 +205,7 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
         + _left_out(summary.tuples.train, recorded),
         "as simulated" if config.prior is None else "given",
         noise,
+        _laws(() if summary.knowledge is None else summary.knowledge.counts),
         tuples,
     )
 
@@ -207,8 +223,26 @@ def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:
         score_bound=config.score_bound,
     )
     facts = {"source": source.name, "prior_from": source.prior_from, **assess(source.design, question)}
+    facts["recording"] = _recording(config, source)
     facts["generalisation"] = None if source.run is None else _generalisation(source, source.run, question)
     return {**facts, "changes": [change._asdict() for change in changes(facts)]}
+
+
+def _recording(config: DesignConfig, source: Source) -> dict[str, Any] | None:
+    """What recorded counts tell beside exact ones (Eq. 113); None where they are exact."""
+    law = config.count_law or (source.laws[0] if len(source.laws) == 1 and config.record == "exact" else "exact")
+    recording = Recording.of(config.record, law)
+    if recording.plain:
+        return None
+    design = source.design
+    known = count_information(design.strata, recording.probabilities, stream(SEED, "count-information"))
+    return {
+        "recorded": recording.text,
+        "auroc": AUROC,
+        "share_of_exact": known.recorded / known.exact if known.exact > 0 else None,
+        "exact_share_of_labels": known.exact / known.labels,
+        "longest": max(s.n for s in design.strata) if max(s.n for s in design.strata) > LONGEST else None,
+    }
 
 
 def _prior_error(config: DesignConfig, prior: float) -> float:

@@ -325,3 +325,36 @@ def test_counts_with_a_law_of_noise_have_no_second_noise(ntmp, ntmp_done, tmp_pa
     facts = ntmp_done("design", "--tuples", tmp_path / "t", "--json").json
     assert facts["count_noise"] is None
     assert "estimated from the recorded ones" not in facts["source"]
+
+
+# What is recorded -----------------------------------------------------------------------------------
+
+
+def test_noise_and_ranges_say_what_they_cost_against_exact_counts(ntmp_done):
+    def recording(*words):
+        return ntmp_done("design", *SPECS, *words, "--json").json["recording"]
+
+    assert recording() is None
+    noisy, some = recording("--count-law", "gaussian:1"), recording("--record", "at-least-one")
+    assert (noisy["recorded"], some["recorded"]) == ("gaussian:1", "at-least-one")
+    assert 0.1 < noisy["share_of_exact"] < 0.9
+    assert 0.1 < some["share_of_exact"] < 0.9
+    assert noisy["exact_share_of_labels"] == some["exact_share_of_labels"]
+    shown = " ".join(ntmp_done("design", *SPECS, "--count-law", "gaussian:1").out.split())
+    factor = 1 / noisy["share_of_exact"]
+    assert f"of what exact counts tell: {factor:.3g} times as many tuples tell as much" in shown
+
+
+def test_a_design_knows_the_law_that_is_kept_with_the_tuples(ntmp_done, tmp_path):
+    sizes = ("--tuple", "6:2@0.5", "--tuple", "6:4@0.5", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
+    ntmp_done("make-tuples", "--dataset", "gaussians", *sizes, "--count-law", "gaussian:1", "--out", tmp_path / "t")
+    kept = ntmp_done("design", "--tuples", tmp_path / "t", "--json").json["recording"]
+    assert kept["recorded"] == "gaussian:1"
+    other = ntmp_done("design", "--tuples", tmp_path / "t", "--count-law", "gaussian:2", "--json").json["recording"]
+    assert other["share_of_exact"] < kept["share_of_exact"]
+
+
+def test_two_ways_to_record_a_count_are_refused(ntmp):
+    ended = ntmp("design", *SPECS, "--record", "percent", "--count-law", "gaussian:1")
+    assert ended.code == 2
+    assert "--record percent and --count-law gaussian:1 are two ways to record a count" in ended.err

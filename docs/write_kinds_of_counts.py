@@ -1,0 +1,399 @@
+"""Writes docs/kinds-of-counts.md from benchmarks/kinds/results.json: tables, and a verdict for every goal.
+
+python -m benchmarks.kinds_of_counts    # measures, then runs this
+python -m docs.write_kinds_of_counts    # the page alone
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.kinds.store import Results
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "kinds-of-counts.md"
+COMMAND = "python -m benchmarks.kinds_of_counts --only"
+HEAD = """# Kinds of counts, measured
+
+What ntmp learns from every kind of count, on the data that the field of each kind uses, beside labels and other
+packages. Written by `python -m docs.write_kinds_of_counts` from `benchmarks/kinds/results.json`, which
+`python -m benchmarks.kinds_of_counts` fills; a line of that file has the hash of the code that it was measured by. A
+number is the mean over the draws that were measured, whose number stands beside each table; a dash was not measured.
+"""
+LABELS, LINEAR_LABELS, DEFAULT = "labels: boosting", "labels: logistic regression", "default (auto)"
+# How far the default may be from the best row without labels, and from labels by size of bag.
+NEAR_BEST, NEAR_LABELS = 0.005, {8: 0.02, 32: 0.03}
+BAGS, DATA = (8, 32, 128, 512), ("adult", "magic")
+PROPORTION_ROWS = (
+    LABELS,
+    LINEAR_LABELS,
+    "naive",
+    DEFAULT,
+    "linear",
+    "trees",
+    "mlp",
+    "llp-bagce",
+    "llp-learn: EM",
+    "llp-learn: DLLP",
+    "llp-learn: MixBag",
+)
+# Bag accuracies in Table 1 of Ilse, Tomczak and Welling (2018).
+PUBLISHED = {
+    "published: attention": (0.892, 0.858, 0.868),
+    "published: gated attention": (0.900, 0.863, 0.857),
+    "published: MI-Net with deep supervision": (0.894, 0.874, 0.872),
+    "published: MI-Kernel": (0.880, 0.893, 0.843),
+}
+BAG_DATA, NEAR_ATTENTION = ("musk1", "musk2", "elephant"), 0.02
+
+
+def number(value: float, digits: int = 3) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def verdicts(stated: Iterable[tuple[str, bool]]) -> str:
+    return "".join(f"- {'Held' if holds else '**Not held**'}: {what}\n" for what, holds in stated)
+
+
+def draws(results: Results, study: str, value: str) -> str:
+    """How many draws the cells of a study have: 2, or 1 to 5."""
+    numbers = {
+        len(found)
+        for data in results.names(study, "data")
+        for row in results.names(study, "row")
+        if (found := results.values(study, data, row, value))
+    }
+    return f"{min(numbers)}" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
+
+
+# Label proportions --------------------------------------------------------------------------------
+
+PROPORTIONS = """## Label proportions
+
+    {command} proportions
+
+Adult (8,192 training rows) and MAGIC (6,144) in bags of 8 to 512 rows by the protocol of Scott and Zhang (2020): the
+proportion of a bag is uniform in the range, rows of each class are drawn without replacement. AUROC of the untouched
+test rows, draws: {draws}. "Labels" learn from the labels of all training rows. `naive` is logistic
+regression with m/n as the soft label of every member. `default (auto)`, `linear`, `trees` are `NTMPClassifier()` with
+counts alone; `mlp` and `llp-bagce` take the members as their pool. llp-learn is version 1.6.0 in its own environment
+(bags of 8 and 128).
+"""
+
+
+def proportions(results: Results) -> str:
+    shown = [PROPORTIONS.format(command=COMMAND, draws=draws(results, "proportions", "auroc"))]
+    stated = []
+    for side, words in (("low", "[0, ½]"), ("high", "[½, 1]")):
+        rows = []
+        for data in DATA:
+            for size in BAGS:
+                means = {
+                    row: results.mean("proportions", f"{data}-{size}-{side}", row, "auroc") for row in PROPORTION_ROWS
+                }
+                rows.append([f"{data} {size}", *(number(mean) for mean in means.values())])
+                stated += proportion_goals(f"{data} {size}, {words}", size, means)
+        shown.append(f"Proportions in {words}:\n\n" + table(["", *PROPORTION_ROWS], rows))
+    failed = [what for what in stated if not what[1]]
+    held = f"{len(stated) - len(failed)} of {len(stated)} goals held.\n\n"
+    return "\n".join([*shown, held + verdicts(stated)])
+
+
+def proportion_goals(where: str, size: int, means: dict[str, float]) -> list[tuple[str, bool]]:
+    """What the default must reach on one line, where it was measured."""
+    ours = means[DEFAULT]
+    if math.isnan(ours):
+        return []
+    others = {row: mean for row, mean in means.items() if not row.startswith("labels") and not math.isnan(mean)}
+    best = max(others, key=others.__getitem__)
+    goals = [
+        (
+            f"{where}: the default has {number(ours)}, the best row without labels {number(others[best])} ({best})",
+            ours >= others[best] - NEAR_BEST,
+        )
+    ]
+    if size in NEAR_LABELS and not math.isnan(means[LABELS]):
+        gap = ours - means[LABELS]
+        goals.append((f"{where}: {gap:+.3f} from labels, {NEAR_LABELS[size]} allowed", gap >= -NEAR_LABELS[size]))
+    return goals
+
+
+IMAGES = """### Images
+
+    {command} images
+
+FashionMNIST, odd classes against even ones, 8,192 training images in bags of 16 and 128 with proportions in [0, ½]; the
+network `mlp` with its defaults for all rows but two, AUROC of the 10,000 test images, draws: {draws}.
+"""
+
+
+def images(results: Results) -> str:
+    rows = ("labels: the same network", LINEAR_LABELS, "naive", "mlp", "llp-bagce", "llp-js")
+    names = ("fashion-16", "fashion-128")
+    lines = [[name, *(number(results.mean("images", name, row, "auroc")) for row in rows)] for name in names]
+    best = {name: max(results.mean("images", name, row, "auroc") for row in rows[2:]) for name in names}
+    stated = [
+        (
+            f"{name}: `mlp` has {number(ours)}, the best row without labels {number(best[name])}",
+            ours >= best[name] - NEAR_BEST,
+        )
+        for name in names
+        if not math.isnan(ours := results.mean("images", name, "mlp", "auroc"))
+    ]
+    said = IMAGES.format(command=COMMAND, draws=draws(results, "images", "auroc"))
+    return said + "\n" + table(["", *rows], lines) + "\n" + verdicts(stated)
+
+
+# Multiple instances -------------------------------------------------------------------------------
+
+INSTANCES = """## Multiple instances
+
+    {command} instances
+
+Musk1, Musk2 and Elephant, stratified ten-fold over bags (draws of folds: {draws}): accuracy of bags ± its standard
+error over draws. A positive bag is recorded as `>=1`, a negative one as 0. Our rows are instance models: a bag is
+called positive if P(at least one positive) > ½, an intercept per bag included where one was estimated. Bag-level rows
+learn from statistics of a bag and say nothing about its members.
+"""
+
+
+def instances(results: Results) -> str:
+    measured = [row for row in BAG_ROWS if row in results.names("instances", "row")]
+    lines = []
+    for row in measured:
+        lines.append([row, *(with_error(results.values("instances", data, row, "accuracy")) for data in BAG_DATA)])
+    lines += [[row, *(number(value) for value in values)] for row, values in PUBLISHED.items()]
+    stated = []
+    for data, attention in zip(BAG_DATA, PUBLISHED["published: attention"], strict=True):
+        ours = {row: results.mean("instances", data, row, "accuracy") for row in measured if not row.startswith("bag")}
+        known = {row: mean for row, mean in ours.items() if not math.isnan(mean)}
+        if known:
+            best = DEFAULT if DEFAULT in known else max(known, key=known.__getitem__)
+            what = (
+                f"{data}: `{best}` has {number(known[best])}, attention {number(attention)} ({NEAR_ATTENTION} allowed)"
+            )
+            stated.append((what, known[best] >= attention - NEAR_ATTENTION))
+    said = INSTANCES.format(command=COMMAND, draws=draws(results, "instances", "accuracy"))
+    return said + "\n" + table(["", *BAG_DATA], lines) + "\n" + verdicts(stated) + MISSING
+
+
+BAG_ROWS = (
+    DEFAULT,
+    "linear",
+    "trees",
+    "bag-level: logistic regression on mean and max",
+    "bag-level: kernel on min and max",
+)
+MISSING = ""
+
+
+def with_error(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return number(mean)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return f"{number(mean)} ± {number(math.sqrt(variance / len(values)))}"
+
+
+DIGITS = """### Bags of images
+
+    {command} digit_bags
+
+1,000 training bags of 10 images, known as `>=1` or 0: MNIST "contains a 9", FashionMNIST "contains a bag". All networks
+have the hidden layers of our `mlp`, Adam at 1e-3 and 15 epochs; ours also passes over the members as its pool. torchmil
+scores members by its attention. AUROC of the members and of the bags among 10,000 test images, seeds: {draws}.
+"""
+
+
+def digit_bags(results: Results) -> str:
+    names, rows = (
+        results.names("digit_bags", "data"),
+        ("`count` of `>=1` and `0`, mlp", "torchmil: attention", "torchmil: transformer"),
+    )
+    kinds = {"instance_auroc": "members", "bag_auroc": "bags"}
+    lines, stated = [], []
+    for row in rows:
+        cells = [with_error(results.values("digit_bags", name, row, kind)) for name in names for kind in kinds]
+        lines.append([row, *cells])
+    for name in names:
+        for kind, words in kinds.items():
+            means = {row: results.mean("digit_bags", name, row, kind) for row in rows}
+            peers = max((means[row] for row in rows[1:] if not math.isnan(means[row])), default=float("nan"))
+            if not math.isnan(peers) and not math.isnan(means[rows[0]]):
+                what = (
+                    f"{name}, {words}: {number(means[rows[0]])} beside {number(peers)} of the better model of torchmil"
+                )
+                stated.append((what, means[rows[0]] >= peers - NEAR_BEST))
+    header = ["", *(f"{name}: {words}" for name in names for words in kinds.values())]
+    said = DIGITS.format(command=COMMAND, draws=draws(results, "digit_bags", "bag_auroc"))
+    return said + "\n" + table(header, lines) + "\n" + verdicts(stated)
+
+
+# Positives and a pool -----------------------------------------------------------------------------
+
+POSITIVES = """## Positives and a pool
+
+    {command} positives
+
+500 positive rows (tuples 1:1) and a pool of 3,000 rows of Adult and MAGIC: AUROC of the test rows, draws: {draws}. Our
+rows know the prior of the pool, as does pulearn's nnPU. Tuples of one class leave the method `count` without a signal
+(it refuses them); `ure` and `discriminant` compare them with the pool. pulearn is version 0.2.0.
+"""
+
+
+def positives(results: Results) -> str:
+    rows = ordered(results, "positives", ("labels", "`", "pulearn"))
+    lines = [[row, *(with_error(results.values("positives", data, row, "auroc")) for data in DATA)] for row in rows]
+    stated = []
+    for data in DATA:
+        means = {row: results.mean("positives", data, row, "auroc") for row in rows}
+        kinds = [
+            max(
+                ((mean, row) for row, mean in means.items() if row.startswith(kind) and not math.isnan(mean)),
+                default=None,
+            )
+            for kind in ("`", "pulearn")
+        ]
+        if all(kinds):
+            (ours, name), (peer, other) = kinds  # type: ignore[misc]
+            stated.append((f"{data}: {name} has {number(ours)}, {other} {number(peer)}", ours >= peer - NEAR_BEST))
+    said = POSITIVES.format(command=COMMAND, draws=draws(results, "positives", "auroc"))
+    return said + "\n" + table(["", *DATA], lines) + "\n" + verdicts(stated)
+
+
+def ordered(results: Results, study: str, starts: Sequence[str]) -> list[str]:
+    """Rows by how they start, then by name."""
+    rows = results.names(study, "row")
+    return [row for start in starts for row in rows if row.startswith(start)]
+
+
+# Privacy ------------------------------------------------------------------------------------------
+
+NOISE = """## Counts with noise for privacy
+
+    {command} noise
+
+Adult in 409 random groups of 20 (8,180 rows), to whose counts noise was added; the true counts have a standard
+deviation of about 2. The default learns with the law known, with its parameter estimated (`auto`: the estimate, with
+its 95 % interval) and with the law ignored (recorded counts rounded, and moved to 0 or 20 where beyond). AUROC and
+mean −log P(label) of the test rows, draws: {draws}.
+"""
+
+
+def noise(results: Results) -> str:
+    lines, stated = [], []
+    for law in NOISE_LAWS:
+        cells = []
+        for row in ("law known", "auto", "law ignored"):
+            for value in ("auroc", "log_loss"):
+                cells.append(number(results.mean("noise", law, row, value)))
+        lines.append([law, *cells, estimates(results, law)])
+        known, auto, ignored = (
+            results.mean("noise", law, row, "auroc") for row in ("law known", "auto", "law ignored")
+        )
+        if not math.isnan(known) and not math.isnan(ignored):
+            stated.append((f"{law}: known {number(known)}, ignored {number(ignored)}", known >= ignored - NEAR_BEST))
+        if not math.isnan(auto):
+            stated.append((f"{law}: `auto` {number(auto)}, known {number(known)}", auto >= known - 0.01))
+    header = ["", "known", "−log P", "`auto`", "−log P", "ignored", "−log P", "estimates"]
+    said = NOISE.format(command=COMMAND, draws=draws(results, "noise", "auroc"))
+    return said + "\n" + table(header, lines) + "\n" + verdicts(stated)
+
+
+NOISE_LAWS = (
+    "exact",
+    "gaussian:1",
+    "gaussian:2",
+    "gaussian:4",
+    "gaussian:8",
+    "geometric:1",
+    "geometric:0.5",
+    "geometric:0.25",
+)
+
+
+def estimates(results: Results, law: str) -> str:
+    found = zip(*(results.values("noise", law, "auto", name) for name in ("estimate", "low", "high")), strict=True)
+    shown = [f"{value:.2f} ({low:.2f} to {high:.2f})" for value, low, high in found]
+    shown += ["refused"] * len(results.values("noise", law, "auto", "refused"))
+    return "; ".join(shown) or "–"
+
+
+# Labels -------------------------------------------------------------------------------------------
+
+FEW_LABELS = """## How many labels are worth how many tuples
+
+    {command} few_labels
+
+Random tuples of 8 rows, and labelled rows beside them (`fit(..., labels=)`, or a column `label` with blanks): AUROC of
+the test rows, draws: {draws}. Without tuples: logistic regression on the labelled rows.
+"""
+
+
+def few_labels(results: Results) -> str:
+    numbers, labels = (0, 25, 50, 100, 200, 400, 800), (0, 20, 100, 400)
+    shown = [FEW_LABELS.format(command=COMMAND, draws=draws(results, "few_labels", "auroc"))]
+    for data in DATA:
+
+        def mean(tuples: int, number_of_labels: int, data: str = data) -> float:
+            return results.mean("few_labels", f"{data}-{tuples}", f"{number_of_labels} labels", "auroc")
+
+        lines = [[f"{tuples} tuples", *(number(mean(tuples, one)) for one in labels)] for tuples in numbers]
+        shown.append(table([data, *(f"{one} labels" for one in labels)], lines))
+        shown.append("".join(worth(data, mean, numbers[1:], labels[1:])))
+    return "\n".join(shown)
+
+
+def worth(data: str, mean: Callable[[int, int], float], numbers: Sequence[int], labels: Sequence[int]) -> Iterable[str]:
+    """For a number of labels beside 100 tuples: how many tuples without labels rank test rows as well."""
+    curve = [(tuples, mean(tuples, 0)) for tuples in numbers if not math.isnan(mean(tuples, 0))]
+    for one in labels:
+        reached = mean(100, one)
+        if math.isnan(reached) or len(curve) < 2:
+            continue
+        yield f"- {data}: 100 tuples with {one} labels rank as well as {equivalent(curve, reached)} tuples without.\n"
+
+
+def equivalent(curve: Sequence[tuple[int, float]], reached: float) -> str:
+    """The number of tuples at which a curve reaches a value, between its points on the logarithmic scale."""
+    if reached <= curve[0][1]:
+        return f"at most {curve[0][0]}"
+    for (few, low), (many, high) in pairwise(curve):
+        if low < reached <= high:
+            return f"about {few * (many / few) ** ((reached - low) / (high - low)):.0f}"
+    return f"more than {curve[-1][0]}"
+
+
+SECTIONS = {
+    "proportions": proportions,
+    "images": images,
+    "instances": instances,
+    "digit_bags": digit_bags,
+    "positives": positives,
+    "noise": noise,
+    "few_labels": few_labels,
+}
+
+
+def page(results: Results) -> str:
+    """The sections that something was measured of."""
+    sections = [section(results) for name, section in SECTIONS.items() if results.names(name, "row")]
+    return "\n".join([HEAD, *sections])
+
+
+def main() -> None:
+    PAGE.write_text(page(Results.load()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
