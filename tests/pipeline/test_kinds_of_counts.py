@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -388,3 +389,17 @@ def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
     assert ended.code == 2
     ended = ntmp("import-tuples", path, "--count-law", "gaussian:auto", "--out", tmp_path / "no")
     assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)
+
+
+def test_seeds_of_noisy_counts_are_one_setting_and_have_a_report(ntmp_done, tmp_path):
+    """The mean of noisy counts differs from seed to seed, and is no whole number."""
+    data = ("--dataset", GAUSSIANS, "--n", 3, "--m", 1, "--prior", 0.6, "--num-tuples", 80, "--unlabeled-size", 100)
+    for seed in (0, 1):
+        tuples, run = tmp_path / f"tuples-{seed}", tmp_path / f"run-{seed}"
+        ntmp_done("make-tuples", *data, "--count-law", "gaussian:0.5", "--seed", seed, "--out", tuples)
+        ntmp_done("train", "--tuples", tuples, "--model", "linear", "--seed", seed, "--out", run)
+    words = ("evaluate", tmp_path / "run-0", tmp_path / "run-1", "--metric", "ap", "--out", tmp_path / "evaluation")
+    ntmp_done(*words)
+    (row,) = json.loads((tmp_path / "evaluation" / "summary.json").read_text())
+    assert (row["seeds"], row["n"], row["m"]) == (2, None, None)
+    ntmp_done("report", tmp_path / "evaluation", "--out", tmp_path / "report")
