@@ -149,6 +149,9 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
     if prior is None:
         facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
         return facts
+    if not any(row.known for row in summary.strata.train):
+        facts["advice"] = ["No tuple has a known rate: the method count learns from them, and others do not."]
+        return facts
     designed, _ = design(DesignConfig(prior=prior, count_noise=0.0), tuples.path)
     return {
         **facts,
