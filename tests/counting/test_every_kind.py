@@ -265,3 +265,10 @@ def test_strata_refuse_counts_that_their_law_cannot_give(recorded: float) -> Non
     counts = records([recorded, 1.0], [recorded, 1.0], "off-by-one:0.1")
     with pytest.raises(DataError, match=rf"tuple 1 cannot have 3 members and a count of {recorded:g}"):
         strata_of(np.array([3, 3]), counts)
+
+
+def test_counts_of_millions_have_strata_of_their_own() -> None:
+    low, high = [1234567, 1234570, 10], [1234567, 1234570, 20]
+    strata = strata_of(np.full(3, 2_000_000), records(low, high))
+    assert [row.counts for row in strata] == ["10-20", "1234567", "1234570"]
+    assert [row.m for row in strata[1:]] == [1234567, 1234570]
