@@ -109,5 +109,7 @@ def as_text(count: Any) -> str:
     if not isinstance(count, np.void):
         return str(int(count))
     low, high, law = float(count["low"]), float(count["high"]), count["law"].decode()
-    ends = f"{low:g}" if low == high else f"{low:g}-{high:g}"
+    # Whole numbers with all their digits: strata are named by this text.
+    first, last = (f"{end:.0f}" if end.is_integer() else f"{end:g}" for end in (low, high))
+    ends = first if low == high else f"{first}-{last}"
     return ends if law == "exact" else f"{ends} ({law})"

@@ -47,9 +47,9 @@ def strata_of(sizes: Ints, counts: Counts) -> list[CountStratum]:
     if not are_records(counts):
         pairs, numbers = np.unique(np.stack([sizes, counts]), axis=1, return_counts=True)
         return [CountStratum(int(n), int(m), int(k), str(m), True) for n, m, k in zip(*pairs, numbers, strict=True)]
+    likely = CountObservations(sizes, counts).likely  # refuses counts that their law cannot give
     texts, behind = stratum_texts(counts), _behind_off_by_one(sizes, counts)
     unbiased = np.where(np.isnan(behind), known_counts(sizes, counts), behind)
-    likely = CountObservations(sizes, counts).likely
     keys, codes = np.unique(np.rec.fromarrays([sizes, texts]), return_inverse=True)
     strata = []
     for code, (n, text) in enumerate(keys.tolist()):

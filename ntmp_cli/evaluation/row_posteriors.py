@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import NoiseLaw
@@ -32,10 +33,12 @@ class RowPosteriors:
         self._counts: list[NDArray[np.int32]] = []
         self._log_odds: list[NDArray[np.float64]] = []
         self._rows = 0
+        self._has_fractions = False
 
     def add(self, rows: Rows, log_odds: NDArray[np.float64]) -> None:
         self._ids.append(as_text(rows.roles["tuple"]).dictionary_encode())
         law = rows.roles.get("law")
+        self._has_fractions = self._has_fractions or pa.types.is_floating(rows.roles["count"].type)
         values, wrong = self._column.codes(as_text(rows.roles["count"]), None if law is None else as_text(law))
         for at, what in wrong.items():
             self._problems.add(self._source.place(self._rows + at), what)
@@ -49,6 +52,8 @@ class RowPosteriors:
         A shift of all log-odds leaves the posterior given the count as it is: no prior is needed.
         """
         self._problems.raise_if_any()
+        if self._has_fractions:  # as the import reads them
+            self._column.read_as_fractions()
         codes, names = tuple_codes(self._ids)
         counts = RowCounts(np.concatenate(self._counts), self._column)
         tuples = counts_of_tuples(codes, counts, names, self._source.place, self._problems)

@@ -47,6 +47,7 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
             "learner": self._learner(),
             "spread": self.spread_,
             "count_noise": self.count_noise_,
+            "count_law": [self.count_law_, self.count_law_intervals_],
             "mapping": None if self._mapping is None else self._mapping.model_dump(mode="json"),
             "prior": [self.prior_, self.prior_source_, self.prior_interval_],
             "temperature": self.temperature_,
@@ -85,6 +86,8 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
     def _restore(self, facts: Mapping[str, Any], files: dict[str, bytes]) -> None:
         self._task = TaskSummary.model_validate_json(json.dumps(facts["task"])).as_task()
         self.tuple_rate_, self.spread_, self.count_noise_ = self._task.rate, facts["spread"], facts["count_noise"]
+        self.count_law_, intervals = facts.get("count_law", ("exact", {}))
+        self.count_law_intervals_ = {name: (low, high) for name, (low, high) in intervals.items()}
         self._mapping = None if facts["mapping"] is None else TableFeatures.model_validate(facts["mapping"])
         self.prior_, self.prior_source_, interval = facts["prior"]
         self.prior_interval_, self.temperature_ = interval and tuple(interval), facts["temperature"]

@@ -30,9 +30,9 @@ from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
 from ntmp_cli.config import AuditConfig, DesignConfig, TrainConfig
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.objective import conditional_slope
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.audit_calibration import audit_folds
 from ntmp_cli.evaluation.count_audit import CountAudit
@@ -149,6 +149,9 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
     if prior is None:
         facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
         return facts
+    if not any(row.known for row in summary.strata.train):
+        facts["advice"] = ["No tuple has a known rate: the method count learns from them, and others do not."]
+        return facts
     designed, _ = design(DesignConfig(prior=prior, count_noise=0.0), tuples.path)
     return {
         **facts,
@@ -196,7 +199,8 @@ def _judge(
     audited, calibrated, pools = _noise_of(folds, config, spread)
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
-    posterior = count_posterior(z, CountObservations(sizes, counts, count_noise(audited.noise)))
+    observed = CountObservations(sizes, counts, count_noise(audited.noise))
+    posterior = count_posterior(conditional_slope(spread) * z, observed)
     trained_instances = int(sum(fold.sizes.sum() for fold in fitted))
     positions = np.arange(tuples.summary.tuples.train)
     if run.summary.learner == "network":
@@ -212,9 +216,8 @@ def _judge(
         blocks = StoredTuples(tuples).blocks()
         if blocks is not None:
             blocks = np.concatenate([blocks[positions], blocks[len(positions) :]])[new_tuples]
-        compared = ScoredTuples(
-            z[new], sizes[new_tuples], counts[new_tuples], unlabeled, noise=audited.noise, blocks=blocks
-        )
+        judged_counts = sizes[new_tuples], counts[new_tuples]
+        compared = ScoredTuples(z[new], *judged_counts, unlabeled, audited.noise, spread, blocks)
         with long_step("testing drift"):
             moved = drift(compared, stream(config.seed, "drift"), config.resamples)
     rows = _rows(config, tuples, audited, sizes, counts, positions)
@@ -305,7 +308,7 @@ def _noise_of(
     """The audit over all folds, and each fold's scores recalibrated at the noise rate that the audit estimates."""
     with long_step("judging counts"):
         audited = audit_folds(folds, spread, config.confidence)
-        lines = [recalibrate(fold.scores, replace(fold, noise=audited.noise).observed) for fold in folds]
+        lines = [replace(fold, noise=audited.noise, spread=spread).line for fold in folds]
     z = [line.slope * fold.scores + line.intercept for line, fold in zip(lines, folds, strict=True)]
     return audited, z, [line.slope * fold.unlabeled + line.intercept for line, fold in zip(lines, folds, strict=True)]
 

@@ -39,7 +39,7 @@ from ntmp_cli.artifacts.layout import (
 from ntmp_cli.artifacts.oracle import read_labels
 from ntmp_cli.artifacts.row_types import read_history
 from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.artifacts.summaries import EvaluationSummary
+from ntmp_cli.artifacts.summaries import EvaluationSummary, RunSummary
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.counting.recorded import known_counts
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
@@ -313,7 +313,7 @@ def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
     ]
     groups = [
         {
-            **{"dataset": summary.dataset, "tuples": name, "n": summary.n, "m": summary.m},
+            **{"dataset": summary.dataset, "tuples": name, **_single_count(summary)},
             **{"prior": summary.prior, "method": summary.method, "is_oracle": summary.is_oracle},
         }
         for summary, name in zip(summaries, tuples, strict=True)
@@ -323,6 +323,12 @@ def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
     for group, variant in zip(groups, variants([_train_settings(run) for run in runs], cells), strict=True):
         group["variant"] = variant
     return groups
+
+
+def _single_count(summary: RunSummary) -> dict[str, Any]:
+    """n and m of tuples that are all alike; the mean of noisy counts is another one for every seed, and no setting."""
+    exact = summary.task.knowledge is None
+    return {"n": summary.n if exact else None, "m": summary.m if exact else None}
 
 
 def _train_settings(run: RunArtifact) -> dict[str, Any]:

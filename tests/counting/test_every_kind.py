@@ -13,6 +13,7 @@ from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob, count_posterior
 from ntmp_cli.counting.recorded import RECORD, are_records, join, known_counts, records, with_law
+from ntmp_cli.counting.strata import strata_of
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.learning.count_kernel import CountKernel
 
@@ -256,3 +257,18 @@ def test_noise_that_allows_everything_hides_no_difference_of_rates() -> None:
     for true, one_rate in ((np.full(300, 12), True), (rng.integers(0, 41, 300), False)):
         recorded = true + rng.normal(0, 3, 300)
         assert CountObservations(sizes, records(recorded, recorded, "gaussian:3")).one_rate is one_rate
+
+
+@pytest.mark.parametrize("recorded", [-2.4, 1.5, 5.0])
+def test_strata_refuse_counts_that_their_law_cannot_give(recorded: float) -> None:
+    """As where counts that were recorded with gaussian noise are said to be off by one."""
+    counts = records([recorded, 1.0], [recorded, 1.0], "off-by-one:0.1")
+    with pytest.raises(DataError, match=rf"tuple 1 cannot have 3 members and a count of {recorded:g}"):
+        strata_of(np.array([3, 3]), counts)
+
+
+def test_counts_of_millions_have_strata_of_their_own() -> None:
+    low, high = [1234567, 1234570, 10], [1234567, 1234570, 20]
+    strata = strata_of(np.full(3, 2_000_000), records(low, high))
+    assert [row.counts for row in strata] == ["10-20", "1234567", "1234570"]
+    assert [row.m for row in strata[1:]] == [1234567, 1234570]

@@ -152,3 +152,13 @@ def test_the_error_of_the_temperature_is_that_of_sampling_other_tuples(tmp_path,
     temperature = usable_temperature(run.summary, scores, 0.0)
     error = log_temperature_error(run.summary, scores, temperature, 0.0)
     assert 0.6 < error / np.std(log_temperatures, ddof=1) < 1.6
+
+
+def test_tuples_of_which_no_count_is_known_are_audited_without_a_run(ntmp_done, tmp_path):
+    """As the refusal of an audit with a run advises."""
+    data = ("--dataset", "gaussians:dim=2,size=200,test=20", "--tuple", "3:1", "--prior", 0.3, "--num-tuples", 40)
+    ntmp_done("make-tuples", *data, "--record", "at-least-one", "--out", tmp_path / "t")
+    facts = ntmp_done("audit", "--tuples", tmp_path / "t", "--json").json
+    assert facts["before_training"]["advice"] == [
+        "No tuple has a known rate: the method count learns from them, and others do not."
+    ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
@@ -388,3 +391,32 @@ def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
     assert ended.code == 2
     ended = ntmp("import-tuples", path, "--count-law", "gaussian:auto", "--out", tmp_path / "no")
     assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)
+
+
+def test_seeds_of_noisy_counts_are_one_setting_and_have_a_report(ntmp_done, tmp_path):
+    """The mean of noisy counts differs from seed to seed, and is no whole number."""
+    data = ("--dataset", GAUSSIANS, "--n", 3, "--m", 1, "--prior", 0.6, "--num-tuples", 80, "--unlabeled-size", 100)
+    for seed in (0, 1):
+        tuples, run = tmp_path / f"tuples-{seed}", tmp_path / f"run-{seed}"
+        ntmp_done("make-tuples", *data, "--count-law", "gaussian:0.5", "--seed", seed, "--out", tuples)
+        ntmp_done("train", "--tuples", tuples, "--model", "linear", "--seed", seed, "--out", run)
+    words = ("evaluate", tmp_path / "run-0", tmp_path / "run-1", "--metric", "ap", "--out", tmp_path / "evaluation")
+    ntmp_done(*words)
+    (row,) = json.loads((tmp_path / "evaluation" / "summary.json").read_text())
+    assert (row["seeds"], row["n"], row["m"]) == (2, None, None)
+    ntmp_done("report", tmp_path / "evaluation", "--out", tmp_path / "report")
+
+
+def test_proportions_of_a_parquet_file_are_predicted_with_as_they_were_imported(ntmp_done, tmp_path):
+    """0.6 of a column of floats may be 0.60, where others have two decimals: 12 of 20, and not 11 to 13."""
+    rng = np.random.default_rng(0)
+    x, owner = rng.normal(size=(800, 2)), np.repeat(np.arange(40), 20)
+    counts = np.bincount(owner, x[:, 0] + rng.normal(size=800) > 0)
+    columns = {"tuple_id": [f"g{t}" for t in owner], "count": counts[owner] / 20, "a": x[:, 0], "b": x[:, 1]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    ntmp_done("import-tuples", tmp_path / "t.parquet", "--counts-are", "proportions", "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    words = ("predict", tmp_path / "run", tmp_path / "t.parquet", "--with-counts", "--probabilities", "always")
+    ntmp_done(*words, "--out", tmp_path / "p.csv")
+    posterior = pacsv.read_csv(tmp_path / "p.csv").column("posterior").to_numpy()
+    assert np.bincount(owner, posterior) == pytest.approx(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from ntmp_cli.prior import drift as module
 from ntmp_cli.prior.drift import drift
@@ -51,3 +51,17 @@ def test_the_size_of_the_blocks_of_resamples_changes_nothing(monkeypatch):
     whole = [p_value(3, copies=2, in_blocks=blocks) for blocks in (False, True)]
     monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 1200 * 7)  # seven resamples of 1200 tuples
     np.testing.assert_allclose([p_value(3, copies=2, in_blocks=blocks) for blocks in (False, True)], whole, rtol=1e-12)
+
+
+def test_intercepts_of_groups_are_no_drift():
+    """Told the spread of natural groups, the test finds the prior of their pool."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(10, 60, 300)
+    owner = np.repeat(np.arange(300), sizes)
+    z = rng.normal(-1, 1.5, len(owner))
+    counts = np.bincount(owner, rng.random(len(z)) < expit(z + rng.normal(size=300)[owner])).astype(np.int64)
+    others = rng.normal(-1, 1.5, 100_000)
+    positive = rng.random(len(others)) < expit(others + rng.normal(size=len(others)))
+    pool = np.concatenate([others[positive][:1800], others[~positive][:1200]])
+    found = drift(ScoredTuples(z, sizes, counts, pool, spread=1.0), rng, 100)
+    assert abs(found.prior - 0.6) < 4 * found.prior_error < 0.2

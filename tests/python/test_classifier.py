@@ -311,6 +311,9 @@ def test_files_and_pickles_bring_the_same_classifier_back(settings, tmp_path):
         assert np.array_equal(again.predict_proba(x_new), expected)
         assert repr(again.get_params()) == repr(model.get_params())
         assert again.prior_ == 0.6
+        learned = {name for name in vars(model) if name.endswith("_")}
+        assert {name for name in vars(again) if name.endswith("_")} == learned
+        assert (again.count_law_, again.count_law_intervals_) == (model.count_law_, model.count_law_intervals_)
     assert not hasattr(clone(model), "classes_")
 
 

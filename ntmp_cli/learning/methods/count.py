@@ -164,14 +164,14 @@ class Count(CountPlain):
         rates = [(m if expected is None else expected.of_stratum(n, m)) / n for n, m, _ in strata]
         groups = [*sizes, task.unlabeled], [*rates, self.prior]
         # A prior that is not trusted orients nothing.
-        by_risk = self.options.warmup == "risk" and self.options.trust != "counts"
+        by_risk = self.options.warmup == "risk" and self.options.trust != "counts" and bool(strata)
         self._risk_warmup = by_risk and signal_to_noise(*groups) >= WARMUP_SIGNAL
         self._membership = self._membership_weight()
         # Tuples of one class: at a rate of 0 or 1 an instance that is certainly of the other has no likelihood.
         self._usable_rate = usable_rate(task.rate, task.instances)
         # The noise of a batch grows as the gap falls: inside the margin it would outweigh the likelihood.
         margin = self.options.margin
-        self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if margin > 0 else 1.0
+        self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if by_risk and margin > 0 else 1.0
 
     def _membership_weight(self) -> float:
         """0 where the prior is not trusted, or too near the rate of the tuples for membership to tell a sign."""

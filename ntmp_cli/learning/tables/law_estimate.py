@@ -102,7 +102,7 @@ class _Loss:
             )
         except (DataError, UsageError):  # what was recorded cannot be under so little noise, or there is no such law
             return IMPOSSIBLE
-        line = recalibrate(scored.scores, observed, start=self._start)
+        line = recalibrate(scored.scores, observed, start=self._start, spread=scored.spread)
         if not np.isfinite(line.nll):
             return IMPOSSIBLE
         value = line.nll * len(scored.sizes)

@@ -17,6 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ntmp_cli.config import MakeTuplesConfig, TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.data.recording import Recording
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import Batch
 from ntmp_cli.learning.count_kernel import CountKernel
@@ -26,7 +27,7 @@ from ntmp_cli.learning.risk import clamped, coefficients, partial_risks
 from ntmp_cli.learning.self_training import pseudo_label_weight
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
-from ntmp_cli.tuple_source import Task
+from ntmp_cli.tuple_source import ArraySource, Task
 
 CPU = TrainOptions(device="cpu")
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"
@@ -293,3 +294,17 @@ def test_the_risk_warms_up_where_all_data_tell_its_sign(
     assert prepared.warmup_weight == pytest.approx(weight or 0.0)
     trusting = methods.get("count")(TrainConfig(prior=prior, trust="counts"), Task(strata, unlabeled))
     assert trusting.prepare(Batch(torch.zeros(n + 4, 1), np.array([n]), np.array([m]), n, 4), 0.0).risk is None
+
+
+@pytest.mark.parametrize("kind", ["range:1", "at-least-one"])
+def test_a_network_learns_from_counts_of_which_none_is_known(kind: str) -> None:
+    """The risk has no stratum to warm up with then."""
+    rng, sizes, true = np.random.default_rng(0), np.full(12, 3), 1 + np.arange(12) % 2
+    counts = Recording.of(kind, "exact").record(true, sizes, rng)
+    source = ArraySource(np.zeros((36, 2), np.float32), sizes, counts, np.zeros((20, 2), np.float32))
+    assert not source.task.rated_strata
+    method = methods.get("count")(TrainConfig(prior=0.4), source.task)
+    batch = Batch(torch.zeros(40, 2), sizes, counts, 36, 4)
+    loss, _ = method.loss(torch.randn(40).requires_grad_(), method.prepare(batch, 0.0))
+    assert torch.isfinite(loss)
+    assert not method.warms_up

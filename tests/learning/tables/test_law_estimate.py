@@ -76,3 +76,18 @@ def test_the_search_does_not_stop_at_parameters_that_no_law_has() -> None:
     found = estimate_law("detect:auto,0.4", scored("detect:0.75,0.4", 2.5))
     low, high = found.intervals["sensitivity"]
     assert 0.6 <= low < 0.75 < high
+
+
+def test_intercepts_of_groups_are_not_taken_for_noise() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(8, 25, 250)
+    owner = np.repeat(np.arange(250), sizes)
+    z = rng.normal(-0.5, 2.5, len(owner))
+    true = np.bincount(owner, rng.random(len(z)) < expit(z + rng.normal(size=250)[owner]))
+    recorded = true + rng.normal(0, 1, 250)
+    counts = records(recorded, recorded, "gaussian:1")
+    found = estimate_law(
+        "gaussian:auto", lambda law: ScoredTuples(z, sizes, with_law(counts, law), np.empty(0), spread=1.0)
+    )
+    low, high = found.intervals["sd"]
+    assert low < 1 < high
