@@ -82,7 +82,8 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     temperature_ : what scores are divided by, fitted to counts of tuples that the scores were not trained on.
     tuple_rate_ : share of positives in the tuples.
     spread_ : standard deviation of an intercept that the members of a tuple share; None where it is not estimated.
-    count_law_ : law of noise of the counts; count_law_intervals_ : 95 % intervals of its parameters, where estimated.
+    count_law_ : law of noise of the counts.
+    count_law_intervals_ : 95 % intervals of the parameters of this law, where they were estimated.
     coef_, intercept_ : of a linear score; of a DataFrame with texts or gaps, of its mapped features.
     estimator_ : the fitted scikit-learn classifier, where one was given.
     history_ : one record per epoch.

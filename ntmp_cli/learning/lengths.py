@@ -8,6 +8,7 @@ from ntmp_cli.learning.model_choice import TABLE_METHOD
 from ntmp_cli.tuple_source import InstanceFormat, Task
 
 STEPS_ON_SMALL_DATA = 16
+SMALLEST_BATCH = 32
 EPOCHS = 30
 # On tables a network memorises its tuples after a few hundred steps, and the held-out tuples are too few to say when.
 STEPS_ON_TABLES, FEWEST_EPOCHS = 300, 5
@@ -15,9 +16,16 @@ STEPS_ON_TABLES, FEWEST_EPOCHS = 300, 5
 FEWEST_STEPS = 300
 
 
-def default_batch(task: Task, usual: int, smallest: int) -> int:
-    """Instances per step: as usual, or fewer, so that an epoch of small data has enough steps."""
-    return min(usual, max(smallest, -(-(task.instances + task.unlabeled) // STEPS_ON_SMALL_DATA)))
+def default_batch(task: Task, usual: int, smallest: int, epochs: int | None) -> int:
+    """Instances per step: as usual, or fewer, so that an epoch of small data has enough steps.
+
+    Where few epochs were asked for, the batches of a method that prefers large ones shrink until there are enough
+    steps in all.
+    """
+    total = task.instances + task.unlabeled
+    if epochs is not None:
+        smallest = max(SMALLEST_BATCH, min(smallest, -(-total // -(-FEWEST_STEPS // epochs))))
+    return min(usual, max(smallest, -(-total // STEPS_ON_SMALL_DATA)))
 
 
 def with_length(config: TrainConfig, instance: InstanceFormat, task: Task) -> TrainConfig:
@@ -31,7 +39,7 @@ def _epochs(config: TrainConfig, instance: InstanceFormat, task: Task) -> int:
     kind = methods.get(config.method)
     if not issubclass(kind, GradientMethod):
         return EPOCHS
-    batch = config.batch_size or default_batch(task, kind.batch, kind.smallest_batch)
+    batch = config.batch_size or default_batch(task, kind.batch, kind.smallest_batch, None)
     # No step is without a tuple.
     steps = min(-(-(task.instances + task.unlabeled) // batch), sum(tuples for _, _, tuples in task.strata))
     if config.method == TABLE_METHOD and len(instance.shape) == 1 and config.encoder is None:

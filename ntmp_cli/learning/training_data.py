@@ -63,7 +63,7 @@ def training_shares(
             instance_bytes=instance.nbytes,
             # The shares that are read on this machine, by one process or several, divide its memory.
             budget_bytes=config.memory_mb * 2**20 // processes_here(shares),
-            batch_size=config.batch_size or default_batch(task, batching.size, batching.smallest),
+            batch_size=config.batch_size or default_batch(task, batching.size, batching.smallest, config.epochs),
             seed=config.seed,
             share=share,
             assignment=batching.assignment,

@@ -25,7 +25,7 @@ from ntmp_cli.stages.train import TrainOptions, train
 CPU = TrainOptions(device="cpu")
 SEPARATION = 3.0
 GAUSSIANS = "gaussians:dim=2,separation=3,size=4000,test=4000"
-LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 12, "batch_size": 250}
+LINEAR: dict[str, Any] = {"model": "linear", "lr": 0.1, "weight_decay": 0.0, "epochs": 12}
 MLP: dict[str, Any] = {"model": "mlp", "epochs": 5}
 
 

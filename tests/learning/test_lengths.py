@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ntmp_cli.config import TrainConfig
-from ntmp_cli.learning.lengths import EPOCHS, with_length
+from ntmp_cli.learning.lengths import EPOCHS, default_batch, with_length
 from ntmp_cli.tuple_source import InstanceFormat, Task
 
 VECTORS, IMAGES = InstanceFormat((10,), np.dtype(np.float32)), InstanceFormat((1, 8, 8), np.dtype(np.uint8))
@@ -47,6 +47,14 @@ def test_small_data_in_few_batches_have_300_steps() -> None:
     assert epochs(1024 * 4, IMAGES, method="ure") == 75
     assert epochs(1024 * 44, IMAGES, method="ure") == EPOCHS
     assert epochs(1000, IMAGES) == EPOCHS  # sixteen batches
+
+
+def test_batches_shrink_where_few_epochs_were_asked_for() -> None:
+    """A method that prefers one batch of small data still makes 300 steps, or sixteen an epoch."""
+    task = Task([(8, 2, 50)], 400)  # 800 instances
+    batches = {epochs: default_batch(task, 1024, 1024, epochs) for epochs in (None, 300, 100, 30, 20, 1)}
+    assert batches == {None: 1024, 300: 800, 100: 267, 30: 80, 20: 54, 1: 50}
+    assert {default_batch(task, 256, 32, epochs) for epochs in (None, 300, 20, 1)} == {50}
 
 
 def test_images_have_the_usual_number() -> None:

@@ -113,7 +113,7 @@ def test_training_in_windows_sees_all_data_and_learns(tmp_path: Path) -> None:
     """Data of 1.4 MB in 1 MB of memory: two windows per epoch."""
     data = MakeTuplesConfig(dataset="gaussians:dim=40,separation=4,size=7000,test=900", shard_size=200, prior=0.8)
     tuples = make_tuples(data, tmp_path / "tuples")
-    config = TrainConfig(prior=0.8, method="ure", model="linear", lr=0.1, epochs=3, batch_size=440, memory_mb=1)
+    config = TrainConfig(prior=0.8, method="ure", model="linear", lr=0.1, epochs=3, memory_mb=1)
     (windowed,) = training_shares(StoredTuples(tuples), config)
     assert windowed.windows == 2
     seen = torch.cat([batch.x for batch in windowed.epoch(1)[1]]).numpy()

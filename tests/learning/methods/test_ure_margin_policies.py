@@ -27,7 +27,7 @@ LINEAR: dict[str, Any] = {"method": "ure", "model": "linear", "lr": 0.1, "weight
 
 
 def trained(tuples: Path, out: Path, **settings: Any) -> Artifact:
-    return train(TrainConfig(**{"epochs": 8, "batch_size": 250, **LINEAR, **settings}), tuples, out, CPU)
+    return train(TrainConfig(**{"epochs": 8, **LINEAR, **settings}), tuples, out, CPU)
 
 
 def last_epoch(run: Artifact) -> dict[str, Any]:
