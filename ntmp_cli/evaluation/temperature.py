@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.laws import count_noise
-from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import mean_nll
 from ntmp_cli.evaluation.calibration import Temperature, refuse_nan, temperature_by_counts
 from ntmp_cli.learning.groups import rate_shift
 
@@ -23,8 +20,6 @@ Scores = Mapping[str, NDArray[Any]]
 
 # From fewer tuples a temperature is mostly chance.
 FEWEST_TUPLES = 50
-# Of log T, for a second difference of the likelihood.
-STEP = 0.05
 
 
 def tuple_shift(run: RunSummary) -> float:
@@ -49,15 +44,3 @@ def usable_temperature(run: RunSummary, scores: Scores, noise: float | None = No
         return Temperature(1.0, "too few held-out tuples")
     temperature = counts_temperature(run, scores, noise)
     return temperature if temperature.fit == "fitted" else Temperature(1.0, temperature.fit)
-
-
-def log_temperature_error(run: RunSummary, scores: Scores, temperature: Temperature, noise: float) -> float:
-    """Standard error of log T, by the curvature of the likelihood of the held-out counts; 0 where T was not fitted."""
-    if temperature.fit != "fitted":
-        return 0.0
-    tuple_scores, shift = scores["heldout_tuples"].astype(np.float64), tuple_shift(run)
-    observed = CountObservations(scores["heldout_sizes"], scores["heldout_counts"], count_noise(noise))
-    steps = np.exp(np.array([-STEP, 0.0, STEP])) / temperature.value
-    below, minimum, above = mean_nll(steps[:, None] * tuple_scores - shift, observed).tolist()
-    curvature = (above - 2 * minimum + below) / STEP**2
-    return float(1 / math.sqrt(len(scores["heldout_sizes"]) * curvature)) if curvature > 0 else math.inf

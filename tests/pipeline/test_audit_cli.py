@@ -11,11 +11,6 @@ import numpy as np
 import own_data
 import pytest
 
-from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.evaluation.calibration import temperature_by_counts
-from ntmp_cli.evaluation.temperature import log_temperature_error, tuple_shift, usable_temperature
-
 DATA = "gaussians:size=6000,separation=4,test=50"
 SHORT = ("--model", "linear", "--lr", 0.02)
 
@@ -135,23 +130,6 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
     assert after["drift"]["of"].startswith("training tuples")
     assert after["drift"]["p"] < 0.05
     assert any("no mixture" in text for text in after["warnings"])
-
-
-def test_the_error_of_the_temperature_is_that_of_sampling_other_tuples(tmp_path, ntmp_done):
-    words = ("--tuple", "3:1", "--prior", 0.6, "--num-tuples", 600, "--heldout-share", 0.4)
-    ntmp_done("make-tuples", "--dataset", "gaussians:size=6000,separation=2,test=50", *words, "--out", tmp_path / "t")
-    ntmp_done("train", "--tuples", tmp_path / "t", "--prior", 0.6, "--epochs", 20, *SHORT, "--out", tmp_path / "r")
-    run = open_artifact(tmp_path / "r", "run")
-    scores = read_scores(run)
-    z, sizes, counts = (scores[f"heldout_{name}"] for name in ("tuples", "sizes", "counts"))
-    rng, shift, log_temperatures = np.random.default_rng(0), tuple_shift(run.summary), []
-    for _ in range(60):
-        chosen = rng.integers(0, len(sizes), len(sizes))
-        inside = z.astype(np.float64).reshape(-1, 3)[chosen].ravel()
-        log_temperatures.append(np.log(temperature_by_counts(inside, sizes[chosen], counts[chosen], shift).value))
-    temperature = usable_temperature(run.summary, scores, 0.0)
-    error = log_temperature_error(run.summary, scores, temperature, 0.0)
-    assert 0.6 < error / np.std(log_temperatures, ddof=1) < 1.6
 
 
 def test_tuples_of_which_no_count_is_known_are_audited_without_a_run(ntmp_done, tmp_path):
