@@ -125,6 +125,7 @@ def test_pooled_mixing_is_refused_where_the_mean_rate_is_the_prior(tmp_path: Pat
     assert run.accuracy > bayes_accuracy(0.5) - 0.015
 
 
+@pytest.mark.slow
 def test_pooled_mixing_is_left_to_chance_where_the_mean_rate_is_nearly_the_prior(tmp_path: Path) -> None:
     pooled = [learn(tmp_path / f"pooled-{seed}", MIXED, **LINEAR, mixing="pooled", seed=seed) for seed in range(6)]
     stratified = learn(tmp_path / "stratified", MIXED, **LINEAR)

@@ -400,8 +400,8 @@ def test_a_second_run_skips_everything(ntmp_done, quickstart):
         ("report.title=Another", {"report"}),
         ("evaluate.metrics=[ap, accuracy]", {"evaluation", "report"}),
         ("runs.relu.clamp_scope=source", {"runs/relu-0", "evaluation", "report"}),
-        ("train.epochs=2", {*RUNS, "evaluation", "report"}),
-        ("make_tuples.num_tuples=31", set(STEPS)),
+        pytest.param("train.epochs=2", {*RUNS, "evaluation", "report"}, marks=pytest.mark.slow),
+        pytest.param("make_tuples.num_tuples=31", set(STEPS), marks=pytest.mark.slow),
     ],
 )
 def test_a_changed_setting_redoes_only_what_depends_on_it(change, redone, ntmp_done, quickstart, tmp_path):

@@ -56,6 +56,7 @@ def test_people_see_every_estimator_and_its_interval(gaussian, ntmp_done):
 
 
 @pytest.mark.parametrize("more", [("--score", "discriminant"), ("--folds", 2), ("--warmup", "discriminant")])
+@pytest.mark.slow
 def test_other_ways_to_scores_find_it_too(gaussian, ntmp_done, tmp_path, more):
     tuples, _, _ = gaussian
     estimate = ntmp_done("estimate-prior", "--tuples", tuples, *LIGHT, *more, "--json", "--out", tmp_path / "p").json
@@ -78,6 +79,7 @@ def test_the_chosen_estimator_is_the_one_used(gaussian, ntmp_done, tmp_path):
     ],
     ids=["table", "held-out", "folds"],
 )
+@pytest.mark.slow
 def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, tmp_path, more, scored):
     """U is small here, so that proxy and U are scored in ten folds; its numbers are those of these scores alone."""
     tuples, _, estimate = gaussian
@@ -147,7 +149,7 @@ def test_the_unbiased_risk_does_not_estimate_its_prior(ntmp, tuples, tmp_path):
     assert "--prior X, or --prior-from DIR" in ended.err
 
 
-@pytest.mark.parametrize("model", ["auto", "mlp"])
+@pytest.mark.parametrize("model", ["auto", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_count_estimates_the_prior_in_the_same_training(gaussian, ntmp_done, tmp_path, model):
     """A network, or a learner for tables: the same data, and the interval covers what the simulation knows."""
     tuples = gaussian[0]
@@ -228,6 +230,7 @@ def test_the_first_commands_of_the_readme_give_a_prior(ntmp_done, tmp_path):
     assert low <= 0.5 <= high
 
 
+@pytest.mark.slow
 def test_folds_that_share_instances_are_warned_of(ntmp_done, tmp_path):
     """Digits' tuples use every instance about twice: a fold's scores come from a model that has seen it."""
     tuples = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--out", tmp_path / "t")

@@ -96,6 +96,7 @@ def test_one_method_has_nothing_to_be_compared_with(runs, ntmp_done, tmp_path):
     assert "nothing to compare, because there is no other method" in ended.err
 
 
+@pytest.mark.slow
 def test_a_variant_is_named_as_the_tables_show_it(runs, ntmp, ntmp_done, tmp_path):
     for seed in range(3):
         training = ("train", "--tuples", runs / f"tuples-{seed}", "--method", "ure", "--seed", seed)

@@ -42,6 +42,8 @@ STAGES: dict[str, Words] = {
     "predict parquet": lambda at: ["predict", at / "run-abs-0", at / "digits.npy"],
     "inspect": lambda at: ["inspect", at / "tuples"],
 }
+# These differ from the others only in how long they take.
+LONG = ("report", "estimate-prior", "design")
 NAMES = {"predict csv": "out.csv", "predict parquet": "out.parquet", "inspect": "out.png"}
 
 
@@ -66,7 +68,9 @@ def output(name: str, folder: Path) -> tuple[str, Path]:
     return "--figure" if name == "inspect" else "--out", folder / "new" / NAMES.get(name, "out")
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in STAGES]
+)
 def test_a_full_disk_ends_a_stage_with_one_message_and_leaves_nothing(name, launcher, shared, tmp_path):
     words, (option, out) = STAGES[name](shared), output(name, tmp_path / "whole")
     ended = launcher.run(*words, option, out)

@@ -129,6 +129,7 @@ sys.exit(run(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_called_that(tmp_path):
     data = tmp_path / "data"
     data.mkdir()

@@ -40,6 +40,7 @@ def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path,
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_count_finds_its_side_without_heldout_data(tmp_path: Path, seed: int) -> None:
     data = {"dataset": "gaussians:dim=2,separation=3,size=4000,test=400", "tuples": ("5:2",), "prior": 0.4}
     assert auc(tmp_path, {**data, "heldout_share": 0.0, "seed": seed}, epochs=8, seed=seed) > 0.95
@@ -66,6 +67,7 @@ def test_noisy_counts_are_learned_better_when_their_noise_is_told(tmp_path: Path
     assert slopes[0.0] < 0.7 * slopes[0.3]
 
 
+@pytest.mark.slow
 def test_dropout_is_repeated_by_the_same_seed(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (160, 32, 32, 3), dtype=np.uint8)
     labels = np.arange(160) % 2

@@ -58,6 +58,7 @@ def test_the_literal_files_follow_the_paper_and_have_a_twin_with_our_recipe(file
             assert training.settings.clamp_scope == "source"  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_accuracy_table_has_the_columns_of_the_paper_in_its_order(data: Path, tmp_path: Path) -> None:
     (file,) = (file for file in files() if file.stem == "accuracy-5-2")
     small = ("vary.make_tuples.dataset=[mnist]", "vary.make_tuples.prior=[0.5]")

@@ -267,6 +267,7 @@ def installed(tmp_path_factory, launcher) -> Shell:
     return Shell(tmp_path_factory.mktemp("installed"), launcher, packages)
 
 
+@pytest.mark.slow
 def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
     runs = ("run-squared", "run-encoded", "run-count")
     listed, *_, estimated, _, _ = installed.done(

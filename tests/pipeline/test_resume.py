@@ -289,6 +289,7 @@ def test_a_changed_study_does_not_go_on_from_the_old_checkpoint(launcher, tmp_pa
     assert names(tmp_path / "cut" / "runs") == ["only-0"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_program_itself(tuples, tmp_path):
     """As a user has it: a process of its own, and a signal from outside at no particular moment."""
     words = ["train", "--tuples", tuples, "--prior", 0.5, "--model", "linear", "--epochs", 5000, "--threads", 1]

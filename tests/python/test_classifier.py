@@ -387,7 +387,7 @@ def test_counts_of_several_classes_are_refused() -> None:
 # Laws of noise --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("labelled", [0, 60])
+@pytest.mark.parametrize("labelled", [0, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_law_of_noise_is_estimated_beside_exact_labels(labelled: int) -> None:
     """Labelled rows are exact: taken for noisy counts without noise, they would pull the estimate down."""
     rng, n = np.random.default_rng(3), 10

@@ -29,7 +29,7 @@ ESTIMATORS = [
     LogisticRegression(),
     make_pipeline(StandardScaler(), LogisticRegression(C=0.5)),
     RandomForestClassifier(20, min_samples_leaf=5),
-    HistGradientBoostingClassifier(max_iter=10, max_leaf_nodes=8),
+    pytest.param(HistGradientBoostingClassifier(max_iter=10, max_leaf_nodes=8), marks=pytest.mark.slow),
     GaussianNB(),
 ]
 

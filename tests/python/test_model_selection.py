@@ -172,7 +172,7 @@ def test_a_tuple_of_weight_two_counts_as_two_tuples():
     assert near < 0.2 * np.abs(weighted.estimator_.coef_ - plain.estimator_.coef_).max()
 
 
-@pytest.mark.parametrize("model", ["linear", "auto"])
+@pytest.mark.parametrize("model", ["linear", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_tuple_without_weight_changes_nothing(model):
     """Wrong counts without weight do not matter; with weight they do."""
     x, ids, counts, y = sampled(tuples=120)

@@ -152,6 +152,7 @@ def diagrams(labels: list[str], groups: list[str], scalings: tuple[str, ...] = (
     ]
 
 
+@pytest.mark.slow
 def test_reliability_diagrams_are_the_same_bytes_every_time_and_grow_by_a_row_per_group() -> None:
     first, repeated = (reliability_diagrams(diagrams(["a", "b"], ["g"]), title="t") for _ in range(2))
     assert first == repeated
