@@ -67,7 +67,7 @@ class InterruptedRunError(NtmpError):
 
 
 class FailedCellsError(NtmpError):
-    """Some trainings of a sweep failed; the others are done and published."""
+    """Some trainings of a sweep, or some tables to be scored, failed; the others are done and published."""
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 1) -> None:
         super().__init__(message, hint=hint)

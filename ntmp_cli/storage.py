@@ -83,6 +83,11 @@ class StorageUrl:
         """In bytes; 0 where the server does not say it."""
         return int(self._info().size or 0)
 
+    def modified_ns(self) -> int | None:
+        """When it was last written; None where the server does not say it."""
+        modified: int | None = self._info().mtime_ns
+        return modified
+
     def children(self) -> list[StorageUrl]:
         """Files and folders directly inside."""
         return [child for child, _ in self._entries()]

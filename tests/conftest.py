@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,3 +45,29 @@ class WaitingTraining:
 @pytest.fixture(scope="module")
 def waiting_training(tmp_path_factory: pytest.TempPathFactory) -> WaitingTraining:
     return WaitingTraining(tmp_path_factory.mktemp("waiting") / "process")
+
+
+@contextmanager
+def _ray_cluster(environment: dict[str, str]) -> Iterator[str]:
+    script = Path(__file__).parent / "sweeps" / "engines" / "ray_cluster.py"
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,  # the workers have that of their cluster
+        process_group=0,  # signals meant for the tests do not reach it: the end of its input ends it in good order
+    ) as cluster:
+        assert cluster.stdout is not None
+        lines = iter(cluster.stdout.readline, "")
+        try:
+            yield next(line.split()[1] for line in lines if line.startswith("address "))
+        finally:
+            cluster.communicate("")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Callable[[dict[str, str]], AbstractContextManager[str]]:
+    """Starts a Ray cluster of two nodes with this environment; its address."""
+    return _ray_cluster

@@ -33,7 +33,8 @@ Out = Annotated[
         "--out",
         "-o",
         **PATH_OR_URL,
-        help="Table to write, .csv or .parquet, by path or URL, or - for CSV on stdout.",
+        help="Table to write, .csv or .parquet, by path or URL, or - for CSV on stdout. With --engine or --jobs, a "
+        "folder or its URL: one table per table of INPUT; those that are done are kept.",
         show_default=False,
     ),
 ]
@@ -42,6 +43,29 @@ RawIds = Annotated[
     typer.Option("--raw-ids", help="In CSV, write ids that begin like formulas (=, +, -, @) without an apostrophe."),
 ]
 IfExists = Annotated[Literal["fail", "overwrite"], typer.Option("--if-exists", help="When OUT exists.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Score the tables of INPUT by several processes: local or ray. Default: one process; local with --jobs.",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", "-j", min=1, help="Tables at a time. Default: as many as the cores allow.", show_default=False
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. RUN, INPUT and OUT must lie "
+        "where all nodes see them.",
+        show_default=False,
+    ),
+]
 
 
 @with_config(PredictConfig)
@@ -55,6 +79,9 @@ def command(
     allow_outside: AllowOutside = False,
     device: Device = "auto",
     threads: Threads = None,
+    engine: Engine = None,
+    jobs: Jobs = None,
+    ray_address: RayAddress = None,
     json: Json = False,
 ) -> None:
     """Score new rows with a run: score, probability and label, in their order; or counts by group. Creates a table.
@@ -64,8 +91,18 @@ def command(
     from ntmp_cli.commands.progress import limit_threads
     from ntmp_cli.commands.views import group_prediction_view, prediction_view
     from ntmp_cli.stages.predict import PredictOptions, predict_rows
-    from ntmp_cli.stages.predict_groups import predict_groups
 
+    if engine is not None or jobs is not None:
+        from ntmp_cli.stages.predict_partitions import Workers, predict_partitions
+        from ntmp_cli.sweeps.engine import Resources
+
+        options = PredictOptions(if_exists, device, raw_ids=raw_ids, allow_outside=allow_outside)
+        resources = Resources(jobs, threads or 1, ray_address, device.startswith("cuda"))
+        made = predict_partitions(config, run, source, out, options, Workers(engine or "local", resources))
+        show(made, json, lambda console: prediction_view(console, made))
+        return
+    if ray_address is not None:
+        raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
     to_stdout = out == Path("-")
     if to_stdout and json:
         raise UsageError("--json and --out - both want stdout", hint="Name a file, or leave --json out.")
@@ -73,6 +110,8 @@ def command(
     stream = sys.stdout.buffer if to_stdout else None
     options = PredictOptions(if_exists, device, stream, raw_ids=raw_ids, allow_outside=allow_outside)
     if config.by is not None:
+        from ntmp_cli.stages.predict_groups import predict_groups
+
         groups = predict_groups(config, run, source, out, options)
         if not to_stdout:
             show(groups, json, lambda console: group_prediction_view(console, groups))

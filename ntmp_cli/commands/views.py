@@ -202,11 +202,15 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
     """Where scored rows lie, how many are positive, and how good the labels are expected to be."""
     from ntmp_cli.reporting.audit import expectation
 
-    share = facts["positive"] / facts["rows"]
+    share = facts["positive"] / max(1, facts["rows"])
+    made = {"table": facts["out"]}
+    if "tables" in facts:
+        kept = f" ({facts['kept']:,} were there already)" if facts["kept"] else ""
+        made = {"folder": facts["out"], "tables": f"{facts['tables']:,}{kept}"}
     print_pairs(
         console,
         {
-            "table": facts["out"],
+            **made,
             "rows": f"{facts['rows']:,}",
             "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
             "threshold": f"probability {facts['threshold']['probability']:.4g} ({facts['threshold']['rule']})",

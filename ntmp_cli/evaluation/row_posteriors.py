@@ -21,7 +21,7 @@ from ntmp_cli.data.user.table_files import as_text
 log = logging.getLogger(__name__)
 
 # Members of the tuples whose posteriors are computed at once.
-POSTERIOR_ROWS = 2**18
+POSTERIOR_ROWS = 2**15
 
 
 class RowPosteriors:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts.summaries import RunSummary
 
 SHOWN_STRATA = 6
+# Of one run, where they are listed by themselves.
+LISTED_STRATA = 24
 SHOWN_POINTS = 12
 
 
@@ -82,6 +84,15 @@ def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:
         rates = sorted(run.mean_rate for run in members)
         rate = f"{rates[0]:.4f}" if rates[-1] - rates[0] < 5e-5 else f"{rates[0]:.4f} to {rates[-1]:.4f}"
         yield ", ".join([f"Tuples {tuples}: ᾱ = {rate}", *shown]) + more
+
+
+def strata_text(strata: Sequence[tuple[int, float, int]]) -> str:
+    """All strata in their order; of very many the largest, and how many more there are."""
+    listed, more = strata, ""
+    if len(strata) > LISTED_STRATA:
+        listed = sorted(strata, key=lambda stratum: (-stratum[2], stratum))[:LISTED_STRATA]
+        more = f" and {len(strata) - LISTED_STRATA:,} more strata"
+    return ", ".join(f"({n}, {m:g}) × {count:,}" for n, m, count in listed) + more
 
 
 def _range(counts: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -18,12 +18,12 @@ from ntmp_cli.artifacts import RunArtifact, refuse_overlap
 from ntmp_cli.artifacts.runs import open_run, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
-from ntmp_cli.artifacts.table_writer import IfFileExists, TableWriter, require_writable, writing_table
+from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
+from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
-from ntmp_cli.data.user.rows import Rows, RowSource, TableRows
+from ntmp_cli.data.user.rows import Role, Rows, RowSource, TableRows
 from ntmp_cli.data.user.streams import BLOCK_BYTES
 from ntmp_cli.data.user.table_files import STDIN
 from ntmp_cli.data.user.table_sets import files_read
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ntmp_cli.data.user.count_cells import CountColumn, CountsAre
 
 log = logging.getLogger(__name__)
+
+# Beside the columns of a user, while they wait.
+SCORE = "ntmp score"
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,27 @@ class PredictOptions:
     """Whether CSV has ids as they came, also those that a spreadsheet runs as formulas."""
     allow_outside: bool = False
     """Whether a table may name images outside of its folder."""
+    may_be_empty: bool = False
+    """Whether a table without rows gives one without rows."""
+    check: Callable[[], None] = lambda: None
+    """Called after every block; what it raises stops the work."""
 
 
 DEFAULT_OPTIONS = PredictOptions()
+
+
+@dataclass(frozen=True)
+class ScoredTable:
+    """What was written, and what there is to warn of."""
+
+    rows: int
+    positive: int
+    quoted: int
+    """Ids that a spreadsheet would have run as formulas."""
+    unseen: dict[str, int]
+    """Rows with a category that the training did not see, by column."""
+    unused: tuple[str, ...]
+    """Columns that the training did not have."""
 
 
 def predict_rows(
@@ -64,38 +85,51 @@ def predict_rows(
     options: PredictOptions = DEFAULT_OPTIONS,
 ) -> dict[str, Any]:
     """Score the rows of `source` and write them to `out`, or to the options' stream."""
-    from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run
-
     run = open_run(run_path)
     if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
-    mapping = read_mapping(run)
-    rows = open_new_rows(
-        source,
-        mapping,
-        run.summary.instance.as_format(),
-        NewRowOptions(
-            run.summary.instance.resize,
-            ("tuple", "count") if config.with_counts else (),
-            options.allow_outside,
-            options.block_bytes,
-        ),
-    )
-    scorer = Scoring(run, mapping, config, options.device)
-    positives = total = 0
+    rows = open_rows(run, config, source, options)
+    scorer = Scoring(run, config, options.device)
+    scored = write_scores(rows, scorer, out, options)
+    warn_of(scored, rows.where)
+    return prediction_facts(scorer, out, scored.rows, scored.positive)
+
+
+def open_rows(run: RunArtifact, config: PredictConfig, source: Location, options: PredictOptions) -> RowSource:
+    """The rows of `source`, if they have what the run was trained on."""
+    instance = run.summary.instance
+    needed: tuple[Role, ...] = ("tuple", "count") if config.with_counts else ()
+    how = NewRowOptions(instance.resize, needed, options.allow_outside, options.block_bytes)
+    return open_new_rows(source, read_mapping(run), instance.as_format(), how)
+
+
+def write_scores(rows: RowSource, scorer: Scoring, out: Location, options: PredictOptions) -> ScoredTable:
+    """Score all rows and write their table."""
+    positive = total = 0
+    unseen_before = Counter(scorer.unseen)
     beside = out.absolute().parent if options.stream is None and isinstance(out, Path) else None
+    with_counts = scorer.config.with_counts
+    blocks = _blocks_with_posteriors(rows, scorer, beside) if with_counts else _blocks(rows, scorer)
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
-        with_counts = config.with_counts
-        for block in _blocks_with_posteriors(rows, scorer, run, beside) if with_counts else _blocks(rows, scorer):
+        for block in blocks:
             table.write(block)
             total += block.num_rows
-            positives += int(np.asarray(block.column("label")).sum())
+            positive += int(np.asarray(block.column("label")).sum())
+            options.check()
         if total == 0:
-            raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
-    _warn_of_unknown(rows, scorer.unseen)
-    warn_of_formulas(table)
-    fit = scorer.temperature
+            if not (options.may_be_empty and isinstance(rows, TableRows)):
+                raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
+            table.write(_no_rows(rows, scorer))
+    unused = rows.unused if isinstance(rows, TableRows) else ()
+    return ScoredTable(total, positive, table.quoted, dict(scorer.unseen - unseen_before), unused)
+
+
+def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -> dict[str, Any]:
+    """What is said of scored rows, and how good their labels are expected to be."""
+    from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run
+
+    run, config, fit = scorer.run, scorer.config, scorer.temperature
     how = "calibrated by held-out counts" if fit.fit == "fitted" else f"not calibrated ({fit.fit})"
     if scorer.withheld is None:
         log.info("probabilities are %s: T = %.3g", how, fit.value)
@@ -105,13 +139,13 @@ def predict_rows(
             "--probabilities always writes the probabilities too",
             scorer.withheld,
         )
-    expected = expected_of_run(scorer.scored, scorer.threshold, deployment(run.summary, config.prior, total))
+    expected = expected_of_run(scorer.scored, scorer.threshold, deployment(run.summary, config.prior, rows))
     return {
         "kind": "prediction",
         "out": str(out),
         "run_sha256": run.sha256,
-        "rows": total,
-        "positive": positives,
+        "rows": rows,
+        "positive": positive,
         "prior": scorer.prior,
         "temperature": fit.value,
         "calibration": fit.fit,
@@ -122,33 +156,35 @@ def predict_rows(
     }
 
 
-def warn_of_formulas(table: TableWriter) -> None:
-    if table.quoted:
+def warn_of(scored: ScoredTable, where: str) -> None:
+    """What the rows have and the training had not, and ids that were changed: one line of each."""
+    if scored.unseen:
+        columns = ", ".join(f"{name} ({number:,})" for name, number in scored.unseen.items())
+        log.warning("%s: categories that the training did not see count as none: %s", where, columns)
+    if unused := scored.unused:
+        shown = ", ".join(unused[:MOST_SHOWN]) + (", …" if len(unused) > MOST_SHOWN else "")
+        number = len(unused)
+        log.warning("%s: %d column%s that the training did not have: %s", where, number, "s"[: number > 1], shown)
+    warn_of_formulas(scored.quoted)
+
+
+def warn_of_formulas(quoted: int) -> None:
+    if quoted:
         log.warning(
             "%d ids begin like formulas of a spreadsheet: they are written with an apostrophe before them; "
             "--raw-ids writes them as they are",
-            table.quoted,
+            quoted,
         )
-
-
-def _warn_of_unknown(rows: RowSource, unseen: Counter[str]) -> None:
-    """What the rows have and the training had not: one line of each."""
-    if unseen:
-        columns = ", ".join(f"{name} ({number:,})" for name, number in unseen.items())
-        log.warning("%s: categories that the training did not see count as none: %s", rows.where, columns)
-    if isinstance(rows, TableRows) and rows.unused:
-        shown = ", ".join(rows.unused[:MOST_SHOWN]) + (", …" if len(rows.unused) > MOST_SHOWN else "")
-        number = len(rows.unused)
-        log.warning("%s: %d column%s that the training did not have: %s", rows.where, number, "s"[: number > 1], shown)
 
 
 class Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
-    def __init__(self, run: RunArtifact, mapping: FeatureMapping | None, config: PredictConfig, device: str) -> None:
+    def __init__(self, run: RunArtifact, config: PredictConfig, device: str) -> None:
         from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule, scored_counts, unconfirmed
 
-        self._mapping = mapping
+        self.run, self.config = run, config
+        self._mapping = read_mapping(run)
         self._score = load_score(run, device)
         self.unseen: Counter[str] = Counter()
         """Rows with a category that the training did not see, by column."""
@@ -213,32 +249,30 @@ def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     problems.raise_if_any()
 
 
-def _blocks_with_posteriors(
-    source: RowSource, scoring: Scoring, run: RunArtifact, beside: Path | None
-) -> Iterator[Any]:
+def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | None) -> Iterator[Any]:
     """Output rows with P(y=1 | scores, count). What names them waits on disk, in `beside`, until all are read."""
     from ntmp_cli.artifacts.temporary_batches import TemporaryBatches
     from ntmp_cli.counting.laws import count_noise
     from ntmp_cli.evaluation.row_posteriors import RowPosteriors
 
     problems = Problems()
-    given_counts = RowPosteriors(source, _count_column(run), problems)
-    scored: list[NDArray[np.float64]] = []
+    given_counts = RowPosteriors(source, _count_column(scoring.run), problems)
     start = 0
     with TemporaryBatches(beside) as held:
         for rows in _watched(source, problems):
             if problems.total:
                 continue
-            held.append(_names(source, rows, start))
-            scored.append(scoring.scores(rows))
-            given_counts.add(rows, scoring.log_odds(scored[-1]))
-            start += len(rows.cells)
+            scores = scoring.scores(rows)
+            held.append({**_names(source, rows, start), SCORE: pa.array(scores)})
+            given_counts.add(rows, scoring.log_odds(scores))
+            start += len(scores)
         problems.raise_if_any()
-        if not scored:
+        if not start:
             return
-        posteriors = given_counts.posteriors(count_noise(run.summary.count_noise))
+        posteriors = given_counts.posteriors(count_noise(scoring.run.summary.count_noise))
         start = 0
-        for block, columns in zip(scored, held, strict=True):
+        for columns in held:
+            block = columns.pop(SCORE).to_numpy()
             given_count = posteriors[start : start + len(block)]
             probabilities = scoring.probabilities(block)
             best = np.where(np.isnan(given_count), probabilities, given_count)
@@ -269,6 +303,14 @@ def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:
     """What says which row is which: its id, tuple and count as they came, or its number."""
     named = {source.role_names[role]: column for role, column in rows.roles.items()}
     return named or {"row": pa.array(np.arange(start + 1, start + 1 + len(rows.cells)))}
+
+
+def _no_rows(source: TableRows, scoring: Scoring) -> Any:
+    """The output of a table without rows."""
+    nothing: NDArray[np.float64] = np.empty(0)
+    named = {source.role_names[role]: pa.array([], kind) for role, kind in source.role_types.items()}
+    names = named or {"row": pa.array([], pa.int64())}
+    return _table(names, nothing, {"probability": scoring.shown(nothing)}, nothing.astype(np.int8))
 
 
 def _table(

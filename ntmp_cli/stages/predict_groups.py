@@ -77,7 +77,7 @@ def predict_groups(
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         names = pa.array(groups.names, pa.string())
         table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
-    warn_of_formulas(table)
+    warn_of_formulas(table.quoted)
     unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
     guarantee = SPLIT if run.summary.learner == "network" else CROSS
     _warn(groups, limits, unlike, seen)
@@ -157,7 +157,7 @@ def _read(config: PredictConfig, run: RunArtifact, source: Location, options: Pr
         run.summary.instance.as_format(),
         NewRowOptions(run.summary.instance.resize, ("tuple",), options.allow_outside, options.block_bytes),
     )
-    scoring = Scoring(run, mapping, config, options.device)
+    scoring = Scoring(run, config, options.device)
     if scoring.withheld is not None:
         log.warning("expected counts and quantiles are not confirmed: whether they hold %s", scoring.withheld)
     codes, names, scores = _scored(rows, scoring)

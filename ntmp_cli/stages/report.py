@@ -29,7 +29,7 @@ from ntmp_cli.reporting.dots import dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
 from ntmp_cli.reporting.grid import metric_grid
 from ntmp_cli.reporting.iteration_curves import accuracy_by_iteration
-from ntmp_cli.reporting.operating import operating_of, operating_words
+from ntmp_cli.reporting.operating import operating_of, operating_words, strata_text
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
 from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
@@ -340,7 +340,7 @@ def _page_run(run: dict[str, Any]) -> PageRun:
         "mean rate ᾱ": f"{run['mean_rate']:.4f}",
         "prior π": f"{run['prior']:g}"
         + ("" if trained_prior == run["prior"] else f", trained with {trained_prior:.4f}"),
-        "strata": ", ".join(f"({n}, {m:g}) × {count:,}" for n, m, count in operating_of(run).strata),
+        "strata": strata_text(operating_of(run).strata),
         "unlabeled": f"{run['task']['unlabeled']:,}",
         "written by": f"ntmp {run['package_version']}",
     }

@@ -20,12 +20,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Call:
-    """`function` is named `package.module:function`; what it logs, and how it fails, goes to the file `log`."""
+    """`function` is named `package.module:function`; what it logs, and how it fails, goes to the file `log`.
+
+    Without a file only internal errors are logged, on stderr.
+    """
 
     name: str
     function: str
     arguments: dict[str, Any]
-    log: str
+    log: str | None
     threads: int
     plugins: Sequence[str] = ()
     """Files of plugins that the function needs."""
@@ -42,7 +45,7 @@ class CallOutcome:
 
 def perform(call: Call) -> CallOutcome:
     """Carry out a call in this process. An error becomes an outcome; an interruption is raised."""
-    with _logged_to(Path(call.log)):
+    with _logged_to(call.log):
         log.info("process %d begins %s", os.getpid(), call.name)
         try:
             load_plugins(map(Path, call.plugins))
@@ -69,20 +72,27 @@ def perform(call: Call) -> CallOutcome:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """Limit the threads of torch, if loaded, and of numpy's linear algebra."""
+    """Limit the threads of torch and pyarrow, if loaded, and of numpy's linear algebra."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(number):
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(number)
+        if pyarrow := sys.modules.get("pyarrow"):
+            pyarrow.set_cpu_count(number)
         yield
 
 
 @contextmanager
-def _logged_to(file: Path) -> Iterator[None]:
+def _logged_to(file: str | None) -> Iterator[None]:
     logger = logging.getLogger("ntmp_cli")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(file, encoding="utf-8")
+    handler: logging.Handler
+    if file is None:
+        handler = logging.StreamHandler()
+        handler.addFilter(lambda record: record.exc_info is not None)
+    else:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     before = logger.handlers, logger.propagate, logger.level
     logger.handlers, logger.propagate = [handler], False

@@ -45,10 +45,11 @@ def main() -> None:
 
 def _serve(call: Call, outcomes: TextIO) -> None:
     # What libraries print, and the message of a crash, belong to the log of the call.
-    file = os.open(call.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
+    if call.log is not None:
+        file = os.open(call.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
     outcome = perform(call)
     outcomes.write(json.dumps(asdict(outcome)) + "\n")
     outcomes.flush()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ntmp_cli.reporting.operating import Operating, operating_of, operating_words, sweep_caption
+from ntmp_cli.reporting.operating import Operating, operating_of, operating_words, strata_text, sweep_caption
 
 
 def test_the_gap_is_a_mean_over_runs_and_shows_its_range_where_priors_were_estimated() -> None:
@@ -40,3 +40,13 @@ def test_a_gap_is_that_of_the_prior_that_the_run_was_trained_with() -> None:
     gap, tuples = operating_words([operating_of(run)])
     assert "0.0667 for 3:1 at π = 0.5" in gap
     assert tuples == "Tuples 3:1: ᾱ = 0.3333, (3, 1) × 40"
+
+
+def test_very_many_strata_are_listed_by_the_largest_and_a_number() -> None:
+    few = ((3, 1, 40), (5, 2.5, 1200))
+    assert strata_text(few) == "(3, 1) × 40, (5, 2.5) × 1,200"
+    many = tuple((n, 1, n) for n in range(2, 5002))
+    text = strata_text(many)
+    assert text.startswith("(5001, 1) × 5,001, (5000, 1) × 5,000")
+    assert text.endswith("× 4,978 and 4,976 more strata")
+    assert len(text) < 1000

@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 
 from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.streams import file_size, least_rows
+from ntmp_cli.data.user.streams import bytes_of_block, file_size
 from ntmp_cli.data.user.table_files import Guess, Kind, TableFile, as_text, cleaned, converted
 from ntmp_cli.errors import DataError
 from ntmp_cli.storage import Location, StorageUrl
 from ntmp_cli.unpacking import require_unpackable
+
+# Of all columns together.
+BUFFERS_BYTES = 16 * 2**20
 
 
 class ParquetTable(TableFile):
@@ -75,8 +78,8 @@ class ParquetTable(TableFile):
             yield from self._batches_of(file, list(names))
 
     def _batches_of(self, file: Any, names: list[str]) -> Iterator[Any]:
-        # A block of Parquet costs twice as much per column as one of CSV.
-        rows = max(2 * least_rows(self._block), self._block // (8 * max(1, len(names))))
+        row_bytes = 8 * max(1, len(names))
+        rows = max(1, bytes_of_block(self._block, row_bytes) // row_bytes)
         try:
             for batch in file.iter_batches(batch_size=rows, columns=names):
                 batch.validate(full=True)  # texts are UTF-8, lengths fit
@@ -87,7 +90,10 @@ class ParquetTable(TableFile):
     def _opened(self) -> Any:
         if isinstance(self.path, StorageUrl):
             return pq.ParquetFile(self.path.open_file(), pre_buffer=True)  # few large requests
-        return pq.ParquetFile(self.path)
+        # Without buffers of their own, all columns of a group of rows are in memory: a million rows of each.
+        metadata = pq.read_metadata(self.path)
+        buffer = max(2**12, min(2**16, BUFFERS_BYTES // max(1, metadata.num_columns)))
+        return pq.ParquetFile(self.path, metadata=metadata, buffer_size=buffer, pre_buffer=False)
 
     @contextmanager
     def _file(self) -> Iterator[Any]:

@@ -110,6 +110,11 @@ class TableRows:
         return self._roles
 
     @property
+    def role_types(self) -> dict[Role, Any]:
+        """What the columns that hold a role are said to hold."""
+        return {role: self._table.types[name] for role, name in self._roles.items()}
+
+    @property
     def columns(self) -> tuple[str, ...] | None:
         return self._columns
 
@@ -121,12 +126,14 @@ class TableRows:
         if wanted is None:
             return
         start = 0
+        place_of = {name: at for at, name in enumerate(wanted)}
+        places = [place_of[name] for name in self._columns]
         guess = self._guess()
         before = problems.total
         for batch in self._reading(wanted, problems, guess):
             if not self._preview:
                 self._preview = batch.slice(0, 5).to_pylist()
-            cells, texts = self._cells(batch)
+            cells, texts = self._cells(batch, places)
             refuse_infinite(cells, start, self.place, self._columns, problems)
             yield Rows(cells, {role: batch.column(name) for role, name in self._roles.items()}, texts)
             start += batch.num_rows
@@ -174,16 +181,27 @@ class TableRows:
             return None
         return wanted
 
-    def _cells(self, batch: Any) -> tuple[NDArray[np.float64], dict[str, dict[float, str]]]:
+    def _cells(self, batch: Any, places: list[int]) -> tuple[NDArray[np.float64], dict[str, dict[float, str]]]:
+        # Numbers are converted at once: one by one, a wide table costs some microseconds per column and block.
+        coded = [j for j, name in enumerate(self._columns) if name in self.categorical]
+        if not coded:
+            return _numbers(batch.select(places)), {}
+        numeric = [j for j, name in enumerate(self._columns) if name not in self.categorical]
         cells = np.empty((batch.num_rows, len(self._columns)))
+        if numeric:
+            cells[:, numeric] = _numbers(batch.select([places[j] for j in numeric]))
         texts = {}
-        for j, name in enumerate(self._columns):
-            column = batch.column(name)
-            if name in self.categorical:
-                cells[:, j], texts[name] = category_codes(column)
-            else:
-                cells[:, j] = column.to_numpy(zero_copy_only=False)
+        for j in coded:
+            cells[:, j], texts[self._columns[j]] = category_codes(batch.column(places[j]))
         return cells, texts
+
+
+def _numbers(batch: Any) -> NDArray[np.float64]:
+    """Columns of float64 as one array, NaN where a value is missing."""
+    if not batch.num_rows:
+        return np.empty((0, batch.num_columns))
+    numbers: NDArray[np.float64] = batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
+    return numbers
 
 
 def refuse_infinite(

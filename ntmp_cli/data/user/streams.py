@@ -11,17 +11,22 @@ from ntmp_cli.storage import Location, StorageUrl
 from ntmp_cli.unpacking import require_regular, require_unpackable
 
 BLOCK_BYTES = 2**20
-# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least.
+# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least, but
+# no more than so many bytes. Some blocks are in memory at a time.
 LEAST_ROWS = 256
+WIDE_BYTES = 16 * 2**20
+# A row that is longer than a block cannot be read: a block holds so many rows of usual length in any case.
+FEWEST_ROWS = 4
 HEAD_BYTES = 2**20
 # The first rows say what columns hold: those of wide tables need more bytes. A file without lines is no table.
 HEAD_ROWS = 16
 MOST_HEAD_BYTES = 2**28
 
 
-def least_rows(block_bytes: int) -> int:
-    """Smaller blocks than the usual ones have fewer rows in proportion."""
-    return max(1, LEAST_ROWS * block_bytes // BLOCK_BYTES)
+def bytes_of_block(block_bytes: int, row_bytes: float) -> int:
+    """How large blocks of rows of so many bytes are; smaller blocks than the usual ones are smaller in proportion."""
+    wide = min(LEAST_ROWS * row_bytes, WIDE_BYTES) * min(1.0, block_bytes / BLOCK_BYTES)
+    return max(block_bytes, round(wide), round(FEWEST_ROWS * row_bytes))
 
 
 def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:

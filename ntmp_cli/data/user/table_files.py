@@ -23,9 +23,9 @@ from ntmp_cli.data.user.streams import (
     HEAD_BYTES,
     CountedInput,
     ReplayedInput,
+    bytes_of_block,
     file_size,
     first_bytes,
-    least_rows,
     opened_stream,
 )
 from ntmp_cli.errors import DataError, UsageError
@@ -199,7 +199,7 @@ class CsvTable(TableFile):
             raise self._unreadable(error) from None
         header, _, first_rows = self._first_lines.partition(b"\n")
         row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
-        self._block = max(block_bytes, round(row_bytes * least_rows(block_bytes)))
+        self._block = bytes_of_block(block_bytes, row_bytes)
         is_plain = path.suffix in (".csv", ".tsv") and row_bytes
         self.expected_rows = round(file_size(path) / row_bytes) if is_plain else None
         self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from ntmp_cli.data.user.mapping import Roles
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import FeatureColumns, open_table_rows
-from ntmp_cli.data.user.streams import BLOCK_BYTES, LEAST_ROWS
+from ntmp_cli.data.user.streams import BLOCK_BYTES, FEWEST_ROWS, LEAST_ROWS, WIDE_BYTES, bytes_of_block
 from ntmp_cli.data.user.table_files import LateTextError, open_table
 
 ROWS, COLUMNS = 600, 800
@@ -52,9 +53,9 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     opened: list[Path] = []
     original = pq.ParquetFile
 
-    def counting(path: Path) -> pq.ParquetFile:
+    def counting(path: Path, **options: Any) -> pq.ParquetFile:
         opened.append(path)
-        return original(path)
+        return original(path, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", counting)
     return opened
@@ -93,3 +94,26 @@ def test_a_text_far_down_a_wide_table_makes_its_column_one_of_categories(tmp_pat
     rows.categorical.clear()
     with pytest.raises(LateTextError, match="late"):
         list(rows.rows(Problems()))
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "block"),
+    [
+        (400, BLOCK_BYTES),
+        (16_000, LEAST_ROWS * 16_000),  # many rows, so that the cost per column is shared
+        (400_000, WIDE_BYTES),
+        (2_000_000_000, FEWEST_ROWS * 2_000_000_000),  # a row that is longer than a block cannot be read
+    ],
+)
+def test_blocks_are_bounded_in_bytes_however_wide_the_rows(row_bytes: int, block: int) -> None:
+    assert bytes_of_block(BLOCK_BYTES, row_bytes) == block
+    assert bytes_of_block(4096, 400_000) == FEWEST_ROWS * 400_000
+
+
+def test_a_column_that_is_an_id_and_a_feature_keeps_its_place(tmp_path: Path) -> None:
+    table = pa.table({"a": [1.0, 2.0], "tuple_id": [5.0, 6.0], "c": pa.array([None, 4.0])})
+    path = _write(tmp_path / "t.parquet", table)
+    features = FeatureColumns(names=["c", "tuple_id", "a"])
+    rows = open_table_rows(open_table(path), Roles(), features, required=("tuple",))
+    (block,) = rows.rows(Problems())
+    np.testing.assert_array_equal(block.cells, [[np.nan, 5, 1], [4, 6, 2]])

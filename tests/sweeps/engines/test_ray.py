@@ -26,21 +26,9 @@ WORDS += tuple(word for value in SETTINGS for word in ("--set", value))
 
 
 @pytest.fixture(scope="module")
-def address(waiting_training) -> Iterator[str]:
-    script = Path(__file__).with_name("ray_cluster.py")
-    with subprocess.Popen(
-        [sys.executable, str(script)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=waiting_training.environment,  # the workers have that of their cluster
-        process_group=0,  # signals meant for the tests do not reach it: the end of its input ends it in good order
-    ) as cluster:
-        assert cluster.stdout is not None
-        lines = iter(cluster.stdout.readline, "")
-        yield next(line.split()[1] for line in lines if line.startswith("address "))
-        cluster.communicate("")
+def address(waiting_training, ray_cluster) -> Iterator[str]:
+    with ray_cluster(waiting_training.environment) as address:
+        yield address
 
 
 def processes(log: Path, what: str) -> list[int]:

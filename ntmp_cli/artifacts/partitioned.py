@@ -1,0 +1,222 @@
+"""A folder of tables, made one by one, by any process that sees it: what is done is known by a record per table.
+
+A table comes first, then its record; the manifest comes last. What a killed process left has no record, and is made
+again. Names that begin with _ are no tables for those who read the folder as one table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ntmp_cli import __version__
+from ntmp_cli.artifacts.locking import folder_lock
+from ntmp_cli.artifacts.manifest import FORMAT_VERSION, canonical_json, sha256_file, strict_json
+from ntmp_cli.artifacts.table_writer import IfFileExists
+from ntmp_cli.artifacts.writing import replacing
+from ntmp_cli.errors import UsageError
+from ntmp_cli.storage import Location, StorageUrl
+
+MANIFEST = "_manifest.json"
+CONTROL = "_ntmp"
+# Requests to a server at a time.
+REQUESTS = 16
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A table to be read, and the name of the table that is made of it, relative to the output folder."""
+
+    source: Location
+    name: str
+
+    def state(self) -> dict[str, Any]:
+        """What tells whether the table to be read has changed: its size, and when it was written."""
+        source = self.source
+        if isinstance(source, StorageUrl):
+            return {"bytes": source.size(), "modified_ns": source.modified_ns()}
+        found = source.stat()
+        return {"bytes": found.st_size, "modified_ns": found.st_mtime_ns}
+
+
+class PartitionedOutput:
+    """The output folder, by path or URL."""
+
+    def __init__(self, folder: Location) -> None:
+        self.folder = folder
+        self._plan, self._records = folder / CONTROL / "plan.json", folder / CONTROL / "done"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process makes tables in the folder. Behind a URL there are no locks: two would write the same."""
+        if isinstance(self.folder, StorageUrl):
+            yield
+            return
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"--out {self.folder}: is a file", hint="--engine writes a folder of tables.")
+        with folder_lock(self.folder) as locked:
+            if not locked:
+                raise UsageError(
+                    f"{self.folder}: another process is writing to this folder",
+                    hint="Wait for it, or choose another --out.",
+                )
+            yield
+
+    def waiting(
+        self, plan: Mapping[str, Any], partitions: Sequence[Partition], if_exists: IfFileExists
+    ) -> list[Partition]:
+        """Check the folder, and give the partitions that are not done yet. Nothing is made."""
+        self._require_own()
+        before = _read_json(self._plan)
+        records = self._all_records() if before is not None else {}
+        if if_exists == "overwrite":
+            self._clear(records)
+            return list(partitions)
+        if before is not None and before != self._with_version(plan):
+            differing = sorted(key for key in before if before[key] != self._with_version(plan).get(key))
+            raise UsageError(
+                f"{self.folder}: exists, but from another run or other settings ({', '.join(differing)})",
+                hint="Choose another --out, or pass --if-exists overwrite.",
+            )
+        if lost := sorted(records.keys() - {partition.name for partition in partitions}):
+            raise UsageError(
+                f"{self.folder}: holds {lost[0]}, made of a table that is not among the inputs any more",
+                hint="Choose another --out, or pass --if-exists overwrite.",
+            )
+        done = self._in_threads(lambda one: self._is_done(records.get(one.name), one), partitions)
+        return [partition for partition, is_done in zip(partitions, done, strict=True) if not is_done]
+
+    @contextmanager
+    def writing(self, plan: Mapping[str, Any]) -> Iterator[None]:
+        """The folder says what is made in it. If nothing was made in the end, nothing is left."""
+        _delete(self.folder / MANIFEST)
+        _write(self._plan, canonical_json(self._with_version(plan)))
+        try:
+            yield
+        finally:
+            if not self._all_records():
+                _delete(self._plan)
+                self._remove_empty_folders()
+
+    def record(self, partition: Partition, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Say that a partition is done: `state` is that of its source before it was read."""
+        _write(self._record_of(partition.name), canonical_json({"name": partition.name, "input": state, **facts}))
+
+    def is_recorded(self, partition: Partition) -> bool:
+        """Whether a partition is seen to be done from here."""
+        return self._is_done(_read_json(self._record_of(partition.name)), partition, by_hash=False)
+
+    def finish(self, plan: Mapping[str, Any], partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+        """Write the manifest, the last file; the records of all partitions."""
+        records = self._in_threads(lambda one: _read_json(self._record_of(one.name)) or {}, partitions)
+        files = [{"path": one["name"], **one["output"], "input": {"bytes": one["input"]["bytes"]}} for one in records]
+        manifest = {"kind": "predictions", **self._with_version(plan), "files": files}
+        for count in ("rows", "positive"):
+            manifest[count] = sum(file[count] for file in files)
+        _write(self.folder / MANIFEST, canonical_json(manifest))
+        return records
+
+    def _with_version(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        return {**plan, "format_version": FORMAT_VERSION, "package_version": __version__}
+
+    def _require_own(self) -> None:
+        """Refuse a folder that holds anything but what this class has written."""
+        folder = self.folder
+        if isinstance(folder, Path):
+            inside: Iterable[Location] = folder.iterdir() if folder.exists() else ()
+        else:
+            inside = folder.children()
+        if any(True for _ in inside) and _read_json(self._plan) is None:
+            raise UsageError(
+                f"{folder}: exists and was not written by ntmp predict --engine, so it is never replaced",
+                hint="Choose another --out.",
+            )
+
+    def _is_done(self, record: dict[str, Any] | None, partition: Partition, *, by_hash: bool = True) -> bool:
+        """Whether the source is as it was, and the table is whole: by hash on a disk, by size behind a URL."""
+        if record is None or record["name"] != partition.name or record["input"] != partition.state():
+            return False
+        table = self.folder / partition.name
+        if not table.is_file():
+            return False
+        size = table.size() if isinstance(table, StorageUrl) else table.stat().st_size
+        made = record["output"]
+        same_bytes = isinstance(table, StorageUrl) or not by_hash or sha256_file(table) == made["sha256"]
+        return bool(size == made["bytes"]) and same_bytes
+
+    def _record_of(self, name: str) -> Location:
+        """Names of tables may be longer than those of files may be with an ending more, and hold folders."""
+        return self._records / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+    def _all_records(self) -> dict[str, dict[str, Any]]:
+        place = self._records
+        files: list[Location]
+        files = sorted(place.glob("*.json")) if isinstance(place, Path) else [*place.children()]
+        return {record["name"]: record for record in self._in_threads(_read_json, files) if record is not None}
+
+    def _clear(self, records: Mapping[str, dict[str, Any]]) -> None:
+        """Remove what was made here before, and nothing else."""
+        for name in records:
+            _delete(self.folder / name)
+            _delete(self._record_of(name))
+        _delete(self.folder / MANIFEST)
+
+    def _remove_empty_folders(self) -> None:
+        if isinstance(self.folder, Path):
+            control = self.folder / CONTROL
+            for folder in (control / "done", control, self.folder):
+                with suppress(OSError):
+                    folder.rmdir()
+
+    def _in_threads(self, work: Any, items: Sequence[Any]) -> list[Any]:
+        """Requests to a server wait most of the time."""
+        with ThreadPoolExecutor(REQUESTS if isinstance(self.folder, StorageUrl) else 1) as pool:
+            return list(pool.map(work, items))
+
+
+def _read_json(place: Location) -> dict[str, Any] | None:
+    """A small file of this module; None where it is missing or damaged, so that its work is done again."""
+    if not place.exists():
+        return None
+    try:
+        raw = b"".join(place.pieces()) if isinstance(place, StorageUrl) else place.read_bytes()
+        value = strict_json(raw)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if place.name != "plan.json" and not _is_record(value):
+        return None
+    return value
+
+
+def _is_record(value: dict[str, Any]) -> bool:
+    name, made, read, notes = (value.get(key) for key in ("name", "output", "input", "notes"))
+    if not (isinstance(name, str) and all(isinstance(part, dict) for part in (made, read, notes))):
+        return False
+    assert isinstance(made, dict)
+    assert isinstance(read, dict)
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts and path.parts[:1] != (CONTROL,)
+    counts = all(type(made.get(key)) is int for key in ("bytes", "rows", "positive"))
+    return inside and counts and isinstance(made.get("sha256"), str) and type(read.get("bytes")) is int
+
+
+def _write(place: Location, content: bytes) -> None:
+    if isinstance(place, StorageUrl):
+        place.write(iter([content]))
+        return
+    with replacing(place) as partial:
+        partial.write_bytes(content)
+
+
+def _delete(place: Location) -> None:
+    if isinstance(place, Path):
+        place.unlink(missing_ok=True)
+    elif place.is_file():
+        place.delete()
