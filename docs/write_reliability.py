@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ TARGET = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
 Written by `python docs/write_reliability.py` from tests/torture/results/, which `make torture` and `make mutants` fill.
-Every case is seeded; a larger run is a matter of options (`python tests/torture/torture.py --help`). A small share
-of the attacks is part of `make test`. What is trusted and what is refused is in [SECURITY.md](../SECURITY.md).
+Every case is seeded; figures add up over runs (`python tests/torture/torture.py --help`). A small share of
+the attacks is part of `make test`. What is trusted and what is refused is in [SECURITY.md](../SECURITY.md).
 """
 
 ABOUT = {
@@ -57,27 +57,46 @@ def section(name: str, facts: Mapping[str, Any]) -> str:
     heading, about = ABOUT[name]
     cases, failed = facts["cases"], sum(facts["failed"].values())
     endings = ", ".join(f"{outcome}: {number:,}" for outcome, number in facts["outcomes"].items())
-    problems = ", ".join(f"{kind}: {number}" for kind, number in facts["failed"].items()) or "none"
     lines = [f"## {heading}", "", about, "", "| | |", "|---|---|"]
-    lines += [f"| cases | {cases:,} over {len(facts['by_target'])} targets |", f"| seed | {facts['seed']} |"]
-    lines += [f"| ended as | {endings} |", f"| not as they should | {failed}: {problems} |"]
+    lines += [f"| cases | {cases:,} over {len(facts['by_target'])} targets |"]
+    lines += [f"| seeds | {', '.join(f'{seed} ({number:,})' for seed, number in facts['done'].items())} |"]
+    lines += [f"| ended as | {endings} |", f"| not as they should | {failed}: {listed(facts['failed'])} |"]
+    lines += [f"| found in these runs and mended | {listed(facts['mended'])} |"]
     lines += [f"| left out | {'; '.join(facts['left_out'])} |"] if facts["left_out"] else []
     return "\n".join(lines) + "\n"
 
 
-def mutants(facts: Mapping[str, Any]) -> str:
-    share = facts["noticed"] / facts["cases"]
+def listed(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind}: {number}" for kind, number in kinds.items()) or "none"
+
+
+def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -> str:
+    """Survivors that change nothing that can be seen apart from those that show a missing test."""
+    reasons = {(e["module"], e["text"], e["what"]): e["why"] for e in equivalent}
+    unseen, others = [], []
+    for survivor in facts["survivors"]:
+        why = reasons.get((survivor["module"], survivor["text"], survivor["what"]))
+        line = f"- `{survivor['module']}:{survivor['line']}`: `{survivor['text']}`: {survivor['what']}"
+        (others if why is None else unseen).append(line if why is None else f"{line}. {why}")
+    share = facts["noticed"] / max(1, facts["cases"] - len(unseen))
+    seeds = ", ".join(f"{seed} ({number:,})" for seed, number in facts["done"].items())
     lines = [
         "## Mutants",
         "",
         "One operator, constant, condition or statement of a core module is changed at a time, at random; the tests of "
-        "that module should fail. Those that no test noticed are listed: some of them change nothing that can be seen.",
+        "that module should fail.",
         "",
-        f"Noticed: {facts['noticed']} of {facts['cases']} ({share:.1%}), seed {facts['seed']}.",
+        "| | |",
+        "|---|---|",
+        f"| mutants | {facts['cases']:,} over {len(facts['by_module'])} modules |",
+        f"| seeds | {seeds} |",
+        f"| change nothing that can be seen | {len(unseen)} |",
+        f"| noticed, of the others | {facts['noticed']:,} ({share:.1%}) |",
         "",
-        *(f"- `{line.split(': ')[0]}`: {': '.join(line.split(': ')[1:])}" for line in facts["survivors"]),
+        *(["Not noticed:", "", *others, ""] if others else []),
+        *(["Change nothing that can be seen:", "", *unseen, ""] if unseen else []),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def render() -> str:
@@ -88,8 +107,9 @@ def render() -> str:
             section(name, json.loads(file.read_text())) if file.exists() else f"## {ABOUT[name][0]}\n\nNot run.\n"
         )
     file = RESULTS / "mutants.json"
-    parts.append(mutants(json.loads(file.read_text())) if file.exists() else "## Mutants\n\nNot run.\n")
-    return "\n".join(parts)
+    equivalent = json.loads((RESULTS.parent / "equivalent_mutants.json").read_text())
+    parts.append(mutants(json.loads(file.read_text()), equivalent) if file.exists() else "## Mutants\n\nNot run.\n")
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 if __name__ == "__main__":

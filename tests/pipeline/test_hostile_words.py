@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree
+from pathlib import Path
 
 import numpy as np
 import own_data
@@ -115,6 +116,21 @@ def test_images_outside_of_the_tables_folder_need_a_permission(path, ntmp, tmp_p
     assert ended.err.endswith("pass --allow-outside.\n")
     assert not (tmp_path / "out").exists()
     assert ntmp("import-tuples", table, "--allow-outside", "--out", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize("path", ["ABSOLUTE", "THROUGH A LINK", "..inside/0.png", "sub/../0.png"])
+def test_images_inside_of_the_tables_folder_need_no_permission(path, ntmp, tmp_path, monkeypatch):
+    for folder in ("inside", "inside/..inside", "inside/sub"):
+        (tmp_path / folder).mkdir()
+    for name in ("0.png", "1.png", "2.png", "3.png", "..inside/0.png"):
+        Image.fromarray(np.full((6, 6), len(name), dtype=np.uint8)).save(tmp_path / "inside" / name)
+    (tmp_path / "link").symlink_to("inside")
+    monkeypatch.chdir(tmp_path)
+    absolute = {"ABSOLUTE": tmp_path / "inside" / "0.png", "THROUGH A LINK": (tmp_path / "inside").resolve() / "0.png"}
+    table = Path("link" if path == "THROUGH A LINK" else "inside") / "t.csv"
+    table.write_text(f"tuple_id,count,image\n1,1,{absolute.get(path, path)}\n1,1,1.png\n2,0,2.png\n2,0,3.png\n")
+    ended = ntmp("import-tuples", table, "--out", tmp_path / "out")
+    assert ended.code == 0, ended.err
 
 
 # --- memory -------------------------------------------------------------------------------------

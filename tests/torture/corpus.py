@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import shutil
 import struct
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from forks import command, done, ended, start
 TRAINING = ("--prior", 0.5, "--trust", "prior", "--model", "linear", "--epochs", 2, "--batch-size", 60)
 SIMULATED = ("--dataset", "digits", "--n", 3, "--m", 1, "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
 SIMULATED += ("--shard-size", 20)
+ESTIMATION = ("--score", "discriminant", "--resamples", 20)
 CONFIG = "method: count\nprior: 0.5\nmodel: linear\nepochs: 1\nlr: 0.01\nseed: 3\nbatch_size: 60\ntrust: prior\n"
 PIPELINE = """seeds: [0]
 make_tuples: {dataset: digits, tuples: ["3:1"], prior: 0.5, num_tuples: 40, unlabeled_size: 60}
@@ -23,6 +25,17 @@ runs:
 evaluate: {metrics: [auroc]}
 """
 DATASETS = ("npz", "table", "folder", "mnist", "cifar10", "svhn")
+
+
+def kept(folder: Path, *, complete: bool = True) -> Path:
+    """The inputs in a folder, made where they are not there yet."""
+    finished = folder / "finished"
+    if not finished.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        build(folder, complete=complete)
+        finished.touch()
+    return folder
 
 
 def build(folder: Path, *, complete: bool = True) -> Path:
@@ -51,8 +64,7 @@ def build(folder: Path, *, complete: bool = True) -> Path:
         done("train", "--tuples", folder / "tuples", *TRAINING, "--encoder", "pixels", "--out", folder / "encoded-run")
         easy = ("--dataset", "gaussians:size=2000,separation=4,test=50", "--prior", 0.6, "--num-tuples", 300)
         done("make-tuples", *easy, "--out", folder / "gaussians")
-        estimate = ("--score", "discriminant", "--resamples", 20)
-        done("estimate-prior", "--tuples", folder / "gaussians", *estimate, "--out", folder / "prior")
+        done("estimate-prior", "--tuples", folder / "gaussians", *ESTIMATION, "--out", folder / "prior")
     _leave_checkpoint(folder)
     return folder
 

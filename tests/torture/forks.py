@@ -6,6 +6,7 @@ The parent never computes with torch or pyarrow itself: their threads would not 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import select
@@ -58,6 +59,8 @@ def load_everything() -> None:
     for registry in (datasets, methods):
         registry.names()
     assert app
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page
 
 
 @dataclass

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forks import Clock, command, start, workplace
-from results import Part
+from forks import command, start
+from results import Case
 from stages import BY_NAME, STAGES, Stage, contents
 
 SOURCE = Path(__file__).with_name("full_disk.c")
@@ -51,28 +51,45 @@ def _run(stage: Stage, corpus: Path, at: Path, k: int) -> tuple[int, str, int]:
     return result.code, result.err, int(result.out.rpartition("writes ")[2] or 0) if "writes " in result.out else 0
 
 
-def attack(corpus: Path, most: int, seed: int, names: list[str] | None = None) -> Part:
-    """At most so many writes of every stage, the first, the last and others between; all where there are fewer."""
-    part, clock, rng = Part("full-disk", seed), Clock(), random.Random(f"disk {seed}")
-    with workplace() as folder:
-        for stage in [BY_NAME[name] for name in names] if names else STAGES:
-            old = folder / "old"
+class Disks:
+    """All stages, each on disks that are full from one of its writes on: the first, the last, then the others."""
+
+    def __init__(self, corpus: Path, folder: Path, names: list[str] | None = None) -> None:
+        self._corpus, self._folder = corpus, folder
+        self.stages = [BY_NAME[name] for name in names] if names else STAGES
+        self._known: dict[str, list[int]] = {}
+
+    def writes(self, stage: Stage) -> list[int]:
+        """The numbers of a stage's writes in the order in which they fail; its output is kept as an old one."""
+        if stage.name not in self._known:
+            old = self._old(stage)
             old.mkdir()
-            code, err, writes = _run(stage, corpus, old, 0)
+            code, err, writes = _run(stage, self._corpus, old, 0)
             if code or not writes:
                 raise RuntimeError(f"{stage.name}: {writes} writes, {err}")
-            numbers = list(range(1, writes + 1))
-            if writes > most:
-                numbers = sorted({1, writes, *rng.sample(numbers[1:-1], most - 2)})
-                part.left_out.append(f"{stage.name}: {writes - len(numbers)} of {writes} writes")
-            for k in numbers:
-                _fill(part, stage, corpus, folder / "at", old if k % 2 else None, k)
-            shutil.rmtree(old)
-    part.seconds = clock.seconds
-    return part
+            between = list(range(2, writes))
+            random.Random(f"disk {stage.name}").shuffle(between)
+            self._known[stage.name] = [1, writes, *between]
+        return self._known[stage.name]
+
+    def run(self, number: int) -> Case | None:
+        stage, turn = self.stages[number % len(self.stages)], number // len(self.stages)
+        if turn >= len(self.writes(stage)):
+            return None
+        k = self.writes(stage)[turn]
+        return _fill(stage, self._corpus, self._folder / "at", self._old(stage) if k % 2 else None, k)
+
+    def left_out(self, done: int) -> list[str]:
+        """How many writes of every stage did not fail yet, after so many cases."""
+        turns = {s.name: len(range(at, done, len(self.stages))) for at, s in enumerate(self.stages)}
+        every = {s.name: len(self.writes(s)) for s in self.stages}
+        return [f"{name}: {every[name] - n} of {every[name]} writes" for name, n in turns.items() if n < every[name]]
+
+    def _old(self, stage: Stage) -> Path:
+        return self._folder / f"old {stage.name}"
 
 
-def _fill(part: Part, stage: Stage, corpus: Path, at: Path, old: Path | None, k: int) -> None:
+def _fill(stage: Stage, corpus: Path, at: Path, old: Path | None, k: int) -> Case:
     if old is None:
         at.mkdir()
     else:
@@ -81,14 +98,15 @@ def _fill(part: Part, stage: Stage, corpus: Path, at: Path, old: Path | None, k:
     code, err, _ = _run(stage, corpus, at, k)
     # A training that could not be published keeps its state: --resume goes on from there.
     shutil.rmtree(at / f".{stage.output}.checkpoint", ignore_errors=True)
-    part.count(stage.name, f"exit {code}")
-    facts = {"stage": stage.name, "write": k, "code": code, "error": err}
+    case = Case(stage.name, f"exit {code}")
+    facts = {"write": k, "code": code, "error": err}
     if code == 0:
         # The disk filled up after the output was complete.
         if any(name.startswith(".") for name in contents(at)):
-            part.fail("leftovers", left=sorted(contents(at)), **facts)
+            case.fail("leftovers", left=sorted(contents(at)), **facts)
     elif code != 3 or "Traceback" in err or REASON not in err:
-        part.fail("another end", **facts)
+        case.fail("another end", **facts)
     elif contents(at) != before or (old is None and any(at.iterdir())):
-        part.fail("not as before", left=sorted(contents(at)), **facts)
+        case.fail("not as before", left=sorted(contents(at)), **facts)
     shutil.rmtree(at)
+    return case

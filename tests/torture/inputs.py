@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import training_of_checkpoint
-from forks import Clock, Ended, command, start, workplace
+from forks import Ended, command, start, workplace
 from mutations import (
     mutate_bytes,
     mutate_file,
@@ -24,7 +24,7 @@ from mutations import (
     mutate_table,
     yaml_text,
 )
-from results import Part
+from results import Case, Run
 from stages import contents
 
 Words = Sequence[object]
@@ -364,22 +364,24 @@ def _finite_table(file: Path) -> bool:
     return all(math.isfinite(float(line.split(",")[at])) for line in lines[1:])
 
 
-def attack(corpus: Path, cases: int, seed: int, *, complete: bool = True) -> Part:
-    """So many cases, the readers in turn."""
-    part, clock, chosen = Part("inputs", seed), Clock(), targets(complete=complete)
-    for number in range(cases):
+def attack(corpus: Path, seed: int, *, complete: bool = True) -> Run:
+    """The readers in turn, each with another damage."""
+    chosen = targets(complete=complete)
+
+    def run(number: int) -> Case:
         target = chosen[number % len(chosen)]
         with workplace() as folder:
 
-            def work(target: Target = target, folder: Path = folder, number: int = number) -> int:
+            def work() -> int:
                 words = target.prepare(corpus, folder, random.Random(f"{seed} {number}"))
                 (folder / "words").write_text("\n".join(map(str, words)))
                 return command(*words)()
 
             result = start(work).wait()
-            part.count(target.name, f"exit {result.code}" if result.code >= 0 else f"signal {-result.code}")
+            case = Case(target.name, f"exit {result.code}" if result.code >= 0 else f"signal {-result.code}")
             if problem := problem_of(target, result, folder):
                 words = (folder / "words").read_text() if (folder / "words").exists() else "not prepared"
-                part.fail(problem, target=target.name, number=number, words=words, error=result.err)
-    part.seconds = clock.seconds
-    return part
+                case.fail(problem, words=words, error=result.err)
+            return case
+
+    return run

@@ -4,93 +4,110 @@ from __future__ import annotations
 
 import random
 import shutil
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from forks import Clock, command, ended, start, workplace
-from results import Part
+from forks import Clock, command, ended, start
+from results import Case, Run
 from stages import BY_NAME, STAGES, Stage, identity
 
-SINGLE = [stage.name for stage in STAGES]
+# Of so many kills one is of `ntmp run`.
+PIPELINE_EVERY = 20
 
 
-def attack(corpus: Path, kills: int, seed: int, *, names: list[str] | None = None, pipelines: int = 0) -> Part:
-    """So many kills over single stages in turn, and so many over `ntmp run`."""
-    part, clock, rng = Part("kills", seed), Clock(), random.Random(f"kills {seed}")
-    chosen = [BY_NAME[name] for name in names or SINGLE]
-    with workplace() as folder:
-        durations, new, old = {}, {}, {}
-        for stage in chosen:
-            for which, kept in ((0, new), (1, old)):
-                place = folder / f"{stage.name}-{which}"
-                place.mkdir()
-                began = Clock()
-                result = ended(command(*stage.command(corpus, which, place)))
-                durations[stage.name] = began.seconds
-                if result.code:
-                    raise RuntimeError(result.err)
-                kept[stage.name] = identity(place / stage.output)
-        for number in range(kills):
-            stage = chosen[number % len(chosen)]
-            over_old = number // len(chosen) % 2 == 1
-            at = folder / "at"
-            at.mkdir()
-            if over_old:
-                source = folder / f"{stage.name}-1" / stage.output
-                (shutil.copytree if source.is_dir() else shutil.copy)(source, at / stage.output)
-            moment = rng.uniform(0, 1.1 * durations[stage.name])
-            _kill(part, stage, corpus, at, moment, (new[stage.name], old[stage.name] if over_old else None))
-            shutil.rmtree(at)
-        for _ in range(pipelines):
-            _kill_pipeline(part, corpus, folder, rng)
-    part.seconds = clock.seconds
-    return part
+class Undisturbed(NamedTuple):
+    """A stage that nobody kills: what it publishes with either seed, where, and how long it takes."""
+
+    new: str | None
+    old: str | None
+    place_of_old: Path
+    seconds: float
 
 
-def _kill(
-    part: Part, stage: Stage, corpus: Path, at: Path, moment: float, expected: tuple[str | None, str | None]
-) -> None:
+def attack(corpus: Path, folder: Path, seed: int, names: list[str] | None = None) -> Run:
+    """Single stages in turn, over an old output every second time; one kill of 20 is of `ntmp run`."""
+    chosen = [BY_NAME[name] for name in names] if names else STAGES
+
+    @cache
+    def undisturbed(stage: Stage) -> Undisturbed:
+        found = []
+        for which in (0, 1):
+            place = folder / f"{stage.name}-{which}"
+            place.mkdir()
+            clock = Clock()
+            result = ended(command(*stage.command(corpus, which, place)))
+            if result.code:
+                raise RuntimeError(result.err)
+            found.append(identity(place / stage.output))
+        return Undisturbed(found[0], found[1], place / stage.output, clock.seconds)
+
+    @cache
+    def whole_pipeline() -> tuple[Path, float]:
+        clock = Clock()
+        if ended(command("run", corpus / "run.yaml", "--out", folder / "whole")).code:
+            raise RuntimeError("the pipeline fails undisturbed")
+        return folder / "whole", clock.seconds
+
+    def run(number: int) -> Case:
+        rng = random.Random(f"kills {seed} {number}")
+        if number % PIPELINE_EVERY == 4:
+            whole, seconds = whole_pipeline()
+            return _kill_pipeline(corpus, whole, folder / "cut", rng.uniform(0, seconds))
+        stage = chosen[number % len(chosen)]
+        expected = undisturbed(stage)
+        at = folder / "at"
+        at.mkdir()
+        if over_old := number // len(chosen) % 2 == 1:
+            copy = shutil.copytree if expected.place_of_old.is_dir() else shutil.copy
+            copy(expected.place_of_old, at / stage.output)
+        outputs = (expected.new, expected.old if over_old else None)
+        case = _kill(stage, corpus, at, rng.uniform(0, 1.1 * expected.seconds), outputs)
+        shutil.rmtree(at)
+        return case
+
+    return run
+
+
+def _kill(stage: Stage, corpus: Path, at: Path, moment: float, expected: tuple[str | None, str | None]) -> Case:
     overwriting = (*stage.command(corpus, 0, at), "--if-exists", "overwrite")
     process = start(command(*overwriting))
     process.ended_within(moment)
     process.kill()
     result = process.wait()
-    part.count(stage.name, "killed" if result.code < 0 else "ended before")
+    case = Case(stage.name, "killed" if result.code < 0 else "ended before")
     try:
         left = identity(at / stage.output)
     except Exception as error:  # whatever a reader says of a half-published artefact
-        part.fail("half published", stage=stage.name, error=error)
-        return
+        case.fail("half published", error=error)
+        return case
     if left not in expected:
-        part.fail("another output", stage=stage.name, left=left)
+        case.fail("another output", left=left)
     resuming = ("--resume",) if stage.name == "train" and moment > 0.5 else ()
     again = ended(command(*overwriting, *resuming))
     if again.code:
-        part.fail("no rerun", stage=stage.name, error=again.err)
+        case.fail("no rerun", error=again.err)
     elif identity(at / stage.output) != expected[0]:
-        part.fail("another result", stage=stage.name)
+        case.fail("another result")
     if others := sorted(path.name for path in at.iterdir() if path.name != stage.output):
-        part.fail("leftovers", stage=stage.name, left=others)
+        case.fail("leftovers", left=others)
+    return case
 
 
-def _kill_pipeline(part: Part, corpus: Path, folder: Path, rng: random.Random) -> None:
-    """`ntmp run`, killed again and again until it comes to its end."""
-    words = ("run", corpus / "run.yaml", "--out")
-    whole, cut = folder / "whole", folder / "cut"
-    began = Clock()
-    if not whole.exists() and ended(command(*words, whole)).code:
-        raise RuntimeError("the pipeline fails undisturbed")
-    if not hasattr(_kill_pipeline, "seconds"):
-        _kill_pipeline.seconds = began.seconds  # type: ignore[attr-defined]
-    process = start(command(*words, cut))
-    process.ended_within(rng.uniform(0, _kill_pipeline.seconds))  # type: ignore[attr-defined]
+def _kill_pipeline(corpus: Path, whole: Path, cut: Path, moment: float) -> Case:
+    """`ntmp run`, killed once; the same command goes on from what is left."""
+    words = ("run", corpus / "run.yaml", "--out", cut)
+    process = start(command(*words))
+    process.ended_within(moment)
     process.kill()
-    part.count("run", "killed" if process.wait().code < 0 else "ended before")
-    again = ended(command(*words, cut))
+    case = Case("run", "killed" if process.wait().code < 0 else "ended before")
+    again = ended(command(*words))
     if again.code:
-        part.fail("no rerun", stage="run", error=again.err)
+        case.fail("no rerun", error=again.err)
     elif _identities(whole) != _identities(cut):
-        part.fail("another result", stage="run", left=_identities(cut).keys() ^ _identities(whole).keys())
+        case.fail("another result", left=_identities(cut).keys() ^ _identities(whole).keys())
     shutil.rmtree(cut)
+    return case
 
 
 def _identities(folder: Path) -> dict[str, str | None]:

@@ -1,31 +1,36 @@
 """Mutation testing: small changes to the core modules, one at a time; the tests of a module should notice each of them.
 
     python tests/torture/mutants.py                     # 40 mutants
-    python tests/torture/mutants.py --mutants 500 --seed 1
+    python tests/torture/mutants.py --mutants 500 --seed 1 --seconds 600
+    python tests/torture/mutants.py --repeat-survivors  # after tests were added
 
 A mutant is a copy of the package with one operator, constant, condition or statement changed. It is noticed where a
-test of its module fails, or takes much longer than it should. Mutants that no test notices are listed: each either
-shows a missing test, or changes nothing that can be seen.
+test of its module fails, or takes much longer than it should. Tests that run its line come first, then the others.
+Figures add up: a run goes on where the last one of its seed stopped. Mutants that no test notices are listed: each
+either shows a missing test, or changes nothing that can be seen; `equivalent_mutants.json` says why of the latter.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import json
-import os
+import math
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+
+from mutant_tests import ModuleTests, copy_of_project  # noqa: E402
+
 RESULTS = Path(__file__).with_name("results") / "mutants.json"
 # Core modules and the tests that cover them.
 COVERED = {
@@ -73,6 +78,8 @@ class Mutant:
     number: int
     line: int
     what: str
+    text: str
+    """The line before the change: it names the place where lines have moved."""
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
@@ -130,94 +137,125 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
                 value[:] = [new if item is old else item for item in value]
 
 
+def places(module: str) -> list[Mutant]:
+    """Every mutant of a module."""
+    source = (ROOT / module).read_text(encoding="utf-8")
+    tree, lines = ast.parse(source), source.splitlines()
+    named = {id(c) for n in ast.walk(tree) for c in ast.walk(getattr(n, "annotation", None) or ast.Pass())}
+    found = []
+    for at, (node, what) in enumerate(changes(tree)):
+        if id(node) not in named:
+            line = getattr(node, "lineno", 0)
+            found.append(Mutant(module, at, line, what, lines[line - 1].strip()))
+    return found
+
+
 def sample(number: int, seed: int) -> list[Mutant]:
-    """Mutants of all modules, each place as probable as any other."""
-    places = []
-    for module in COVERED:
-        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-        named = {id(c) for n in ast.walk(tree) for c in ast.walk(getattr(n, "annotation", None) or ast.Pass())}
-        for at, (node, what) in enumerate(changes(tree)):
-            if id(node) not in named:
-                places.append(Mutant(module, at, getattr(node, "lineno", 0), what))
-    return random.Random(f"mutants {seed}").sample(places, min(number, len(places)))
+    """Mutants of all modules, each place as probable as any other; a larger sample begins with a smaller one."""
+    every = [mutant for module in COVERED for mutant in places(module)]
+    random.Random(f"mutants {seed}").shuffle(every)
+    return every[:number]
 
 
-def is_noticed(mutant: Mutant, folder: Path, seconds: float) -> bool:
-    """Whether the tests of the module fail with the change."""
-    tree = ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))
-    target = folder / mutant.module
-    before = target.read_text(encoding="utf-8")
-    target.write_text(apply(copy.deepcopy(tree), mutant.number), encoding="utf-8")
-    try:
-        return not passes(COVERED[mutant.module], folder, seconds)
-    finally:
-        target.write_text(before, encoding="utf-8")
+class Laboratory:
+    """A copy of the project in which one module at a time is changed."""
+
+    def __init__(self, folder: Path, maps: Path) -> None:
+        self._folder, self._maps = copy_of_project(ROOT, folder), maps
+        self._tests: dict[str, ModuleTests] = {}
+
+    def is_noticed(self, mutant: Mutant) -> bool:
+        """Whether a test of the module fails with the change."""
+        if mutant.module not in self._tests:
+            self._tests[mutant.module] = ModuleTests.found(
+                mutant.module, COVERED[mutant.module], self._folder, self._maps
+            )
+        target = self._folder / mutant.module
+        before = target.read_text(encoding="utf-8")
+        target.write_text(apply(ast.parse(before), mutant.number), encoding="utf-8")
+        try:
+            return self._tests[mutant.module].fail(mutant.line, self._folder)
+        finally:
+            target.write_text(before, encoding="utf-8")
 
 
-def passes(tests: str, folder: Path, seconds: float) -> bool:
-    words = [
-        sys.executable,
-        "-B",
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-m",
-        "not slow",
-    ]
-    try:
-        ended = subprocess.run(
-            [*words, *tests.split()], cwd=folder, capture_output=True, timeout=seconds,
-            env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return False
-    return ended.returncode == 0
+@dataclass
+class Figures:
+    """All mutants that were tried."""
+
+    name: str = "mutants"
+    cases: int = 0
+    noticed: int = 0
+    seconds: float = 0.0
+    done: dict[str, int] = field(default_factory=dict)
+    by_module: dict[str, int] = field(default_factory=dict)
+    survivors: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path) -> Figures:
+        return cls(**json.loads(file.read_text())) if file.exists() else cls()
+
+    def write(self, file: Path) -> None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+    def add(self, mutant: Mutant, *, noticed: bool) -> None:
+        self.cases += 1
+        self.noticed += noticed
+        self.by_module[mutant.module] = self.by_module.get(mutant.module, 0) + 1
+        if not noticed:
+            self.survivors.append(asdict(mutant))
+
+
+def go_on(figures: Figures, laboratory: Laboratory, chosen: argparse.Namespace) -> None:
+    """Mutants of the seed that were not tried yet."""
+    began = time.monotonic()
+    mutants = sample(chosen.mutants, chosen.seed)
+    for number in range(figures.done.get(str(chosen.seed), 0), len(mutants)):
+        if time.monotonic() - began > chosen.seconds:
+            break
+        mutant, before = mutants[number], time.monotonic()
+        noticed = laboratory.is_noticed(mutant)
+        figures.add(mutant, noticed=noticed)
+        figures.done[str(chosen.seed)] = number + 1
+        figures.seconds = round(figures.seconds + time.monotonic() - before, 1)
+        figures.write(chosen.results)
+        if not noticed:
+            print(f"{mutant.module}:{mutant.line}: {mutant.what}: not noticed: {mutant.text}", flush=True)  # noqa: T201
+
+
+def repeat_survivors(figures: Figures, laboratory: Laboratory, results: Path) -> None:
+    """Try again what no test noticed; places that are no longer there are left out."""
+    for survivor in list(figures.survivors):
+        alike = [m for m in places(survivor["module"]) if (m.what, m.text) == (survivor["what"], survivor["text"])]
+        if not alike:
+            figures.cases -= 1
+            figures.survivors.remove(survivor)
+        elif laboratory.is_noticed(nearest := min(alike, key=lambda m: abs(m.number - survivor["number"]))):
+            figures.noticed += 1
+            figures.survivors.remove(survivor)
+        else:
+            figures.survivors[figures.survivors.index(survivor)] = asdict(nearest)
+        figures.write(results)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, help="Start no mutant after so many seconds.")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="Start no mutant after so many seconds.")
+    parser.add_argument("--repeat-survivors", action="store_true", help="Only the mutants that no test noticed.")
+    parser.add_argument("--maps", type=Path, help="Folder that keeps which tests run which lines, for later runs.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    began = time.monotonic()
-    noticed, survivors, times = 0, [], {}
+    figures = Figures.read(chosen.results)
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        folder = Path(name)
-        for part in ("ntmp_cli", "tests", "pyproject.toml"):
-            source = ROOT / part
-            shutil.copytree(source, folder / part) if source.is_dir() else shutil.copy(source, folder / part)
-        for mutant in sample(chosen.mutants, chosen.seed):
-            if chosen.seconds is not None and time.monotonic() - began > chosen.seconds:
-                break
-            if mutant.module not in times:
-                clock = time.monotonic()
-                if not passes(COVERED[mutant.module], folder, 600):
-                    raise SystemExit(f"{COVERED[mutant.module]} fails without any change")
-                times[mutant.module] = time.monotonic() - clock
-            if is_noticed(mutant, folder, 30 + 5 * times[mutant.module]):
-                noticed += 1
-            else:
-                survivors.append(mutant)
-                print(f"{mutant.module}:{mutant.line}: {mutant.what}: not noticed", flush=True)  # noqa: T201
-    total = noticed + len(survivors)
-    facts = {
-        "name": "mutants",
-        "seed": chosen.seed,
-        "cases": total,
-        "seconds": round(time.monotonic() - began, 1),
-        "noticed": noticed,
-        "survivors": [f"{m.module}:{m.line}: {m.what}" for m in survivors],
-    }
-    chosen.results.parent.mkdir(exist_ok=True)
-    chosen.results.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"{noticed} of {total} mutants noticed")  # noqa: T201
+        laboratory = Laboratory(Path(name) / "project", chosen.maps or Path(name) / "maps")
+        if chosen.repeat_survivors:
+            repeat_survivors(figures, laboratory, chosen.results)
+        else:
+            go_on(figures, laboratory, chosen)
+    print(f"{figures.noticed} of {figures.cases} mutants noticed")  # noqa: T201
     return 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus import SIMULATED, TRAINING
+from corpus import ESTIMATION, SIMULATED, TRAINING
 
 Words = tuple[object, ...]
 
@@ -44,6 +44,11 @@ STAGES = [
     Stage("report", lambda at, seed: ("report", at / "evaluation", "--title", f"report {seed}")),
     Stage("design", lambda at, seed: ("design", "--tuples", at / "tuples", "--prior", (3 + seed) / 10)),
     Stage("audit", lambda at, seed: ("audit", "--tuples", at / "tuples", "--seed", seed)),
+    Stage(
+        "estimate-prior",
+        lambda at, seed: ("estimate-prior", "--tuples", at / "gaussians", *ESTIMATION, "--seed", seed),
+    ),
+    Stage("explain", lambda at, seed: ("explain", at / "run", "--tuples", at / "tuples", "--seed", seed)),
     Stage("export", lambda at, seed: ("export", at / ("encoded-run" if seed else "run"), "--format", "torchscript")),
     Stage(
         "predict csv",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import corpus
 import inputs
 import pytest
+from results import Case, Part
 
 from ntmp_cli.app import run
 
@@ -58,6 +60,57 @@ def figures(tmp_path: Path, part: str, *words: object) -> dict[str, Any]:
     return facts
 
 
+def counting_part(tmp_path: Path, numbers: list[int], failing: set[int], cases: int, seed: int = 3) -> Part:
+    """A part of which every case is noted in `numbers`, and some fail."""
+
+    def run(number: int) -> Case:
+        numbers.append(number)
+        case = Case("reader", "exit 3")
+        if number in failing:
+            case.fail("exit 1", error="text")
+        return case
+
+    part = Part.read("inputs", tmp_path)
+    part.go_on(run, seed, cases, tmp_path, math.inf)
+    return Part.read("inputs", tmp_path)
+
+
+def test_a_run_goes_on_where_the_last_one_of_its_seed_stopped(tmp_path):
+    numbers: list[int] = []
+    counting_part(tmp_path, numbers, set(), 3)
+    part = counting_part(tmp_path, numbers, {4}, 5)
+    assert numbers == [0, 1, 2, 3, 4]
+    assert (part.cases, part.outcomes, part.by_target) == (5, {"exit 3": 5}, {"reader": 5})
+    assert part.failures == [{"seed": 3, "number": 4, "target": "reader", "kind": "exit 1", "error": "text"}]
+    part = counting_part(tmp_path, numbers, set(), 2, seed=4)
+    assert numbers[5:] == [0, 1]
+    assert (part.cases, part.done) == (7, {"3": 5, "4": 2})
+
+
+def test_a_failed_case_is_repeated_until_it_is_mended(tmp_path):
+    part = counting_part(tmp_path, [], {1, 2}, 4)
+    repeated = []
+
+    def run(number: int) -> Case:
+        repeated.append(number)
+        case = Case("reader", "exit 3")
+        if number == 2:
+            case.fail("exit 1")
+        return case
+
+    part.repeat_failed(lambda seed: run, tmp_path)
+    part = Part.read("inputs", tmp_path)
+    assert repeated == [1, 2]
+    assert (part.cases, part.mended, part.failed) == (4, {"exit 1": 1}, {"exit 1": 1})
+    assert [failure["number"] for failure in part.failures] == [2]
+
+
+def test_no_case_starts_when_the_time_is_up(tmp_path):
+    part = Part("inputs")
+    part.go_on(lambda number: Case("reader", "exit 0"), 0, 5, tmp_path, until=-math.inf)
+    assert (part.cases, Part.read("inputs", tmp_path).done) == (0, {})
+
+
 @pytest.mark.slow
 def test_mutated_inputs_are_used_or_refused(tmp_path):
     facts = figures(tmp_path, "inputs", "--inputs", 64)
@@ -67,7 +120,9 @@ def test_mutated_inputs_are_used_or_refused(tmp_path):
 
 @pytest.mark.slow
 def test_killed_stages_leave_whole_outputs(tmp_path):
-    assert figures(tmp_path, "kills", "--kills", 12, "--pipeline-kills", 1)["cases"] == 13
+    facts = figures(tmp_path, "kills", "--kills", 12)
+    assert facts["cases"] == 12
+    assert facts["by_target"]["run"] == 1
 
 
 @pytest.mark.slow

@@ -7,10 +7,11 @@ import random
 import shutil
 import signal
 import time
+from functools import cache
 from pathlib import Path
 
-from forks import Clock, Process, command, start, workplace
-from results import Part
+from forks import Clock, Process, command, start
+from results import Case, Run
 from stages import identity
 
 SETTINGS = {
@@ -27,30 +28,33 @@ SWEEP += tuple(word for key, value in SETTINGS.items() for word in ("--set", f"{
 MARKS = {"local": b"ntmp_cli.sweeps.worker", "ray": b"ray::"}
 
 
-def attack(kills: int, seed: int, engine: str) -> Part:
-    """So many sweeps, in each of which one worker is killed at a random moment."""
-    part, clock, rng = Part(f"workers-{engine}", seed), Clock(), random.Random(f"workers {seed}")
-    with workplace() as folder:
-        words = (*SWEEP, "--engine", engine)
-        quiet = folder / "quiet"
-        began = Clock()
-        result = start(command(*words, "--out", quiet), limit_memory=False).wait(600)
+def attack(folder: Path, seed: int, engine: str) -> Run:
+    """Sweeps in each of which one worker is killed at a random moment."""
+    words = (*SWEEP, "--engine", engine)
+
+    @cache
+    def undisturbed() -> tuple[dict[str, str | None], float]:
+        clock = Clock()
+        result = start(command(*words, "--out", folder / "quiet"), limit_memory=False).wait(600)
         if result.code:
             raise RuntimeError(result.err)
-        seconds = began.seconds
-        for _ in range(kills):
-            cut = folder / "cut"
-            process = start(command(*words, "--out", cut), limit_memory=False)
-            killed = _kill_worker(process, rng.uniform(0, 0.9 * seconds), MARKS[engine])
-            ended = process.wait(600)
-            part.count(engine, "killed" if killed else "no worker at that moment")
-            if ended.code:
-                part.fail("the sweep failed", error=ended.err)
-            elif _bytes_of(cut) != _bytes_of(quiet):
-                part.fail("another result", left=sorted(_bytes_of(cut)))
-            shutil.rmtree(cut, ignore_errors=True)
-    part.seconds = clock.seconds
-    return part
+        return _bytes_of(folder / "quiet"), clock.seconds
+
+    def run(number: int) -> Case:
+        rng, cut = random.Random(f"workers {seed} {number}"), folder / "cut"
+        expected, seconds = undisturbed()
+        process = start(command(*words, "--out", cut), limit_memory=False)
+        killed = _kill_worker(process, rng.uniform(0, 0.9 * seconds), MARKS[engine])
+        ended = process.wait(600)
+        case = Case(engine, "killed" if killed else "no worker at that moment")
+        if ended.code:
+            case.fail("the sweep failed", error=ended.err)
+        elif (left := _bytes_of(cut)) != expected:
+            case.fail("another result", left=sorted(left))
+        shutil.rmtree(cut, ignore_errors=True)
+        return case
+
+    return run
 
 
 def _kill_worker(sweep: Process, after: float, mark: bytes) -> bool:

@@ -6,30 +6,35 @@ import shutil
 import time
 from pathlib import Path
 
-from forks import Clock, command, start, workplace
-from results import Part
+from forks import command, start
+from results import Case, Run
 from stages import BY_NAME, STAGES, Stage, identity
 
 WRITERS = 8
 POLICIES = ("fail", "skip", "overwrite")
 
 
-def attack(corpus: Path, rounds: int, seed: int, names: list[str] | None = None) -> Part:
-    """So many rounds of every stage with every policy."""
-    part, clock = Part("writers", seed), Clock()
-    with workplace() as folder:
-        for stage in [BY_NAME[name] for name in names] if names else STAGES:
-            for policy in POLICIES if stage.skips else ("fail", "overwrite"):
-                for _ in range(rounds):
-                    at = folder / "at"
-                    at.mkdir()
-                    _round(part, stage, corpus, at, policy)
-                    shutil.rmtree(at)
-    part.seconds = clock.seconds
-    return part
+def rounds(names: list[str] | None = None) -> list[tuple[Stage, str]]:
+    """Every stage with every policy that it has."""
+    stages = [BY_NAME[name] for name in names] if names else STAGES
+    return [(stage, policy) for stage in stages for policy in POLICIES if stage.skips or policy != "skip"]
 
 
-def _round(part: Part, stage: Stage, corpus: Path, at: Path, policy: str) -> None:
+def attack(corpus: Path, folder: Path, names: list[str] | None = None) -> Run:
+    """Every stage with every policy in turn."""
+    chosen = rounds(names)
+
+    def run(number: int) -> Case:
+        at = folder / "at"
+        at.mkdir()
+        case = _round(*chosen[number % len(chosen)], corpus, at)
+        shutil.rmtree(at)
+        return case
+
+    return run
+
+
+def _round(stage: Stage, policy: str, corpus: Path, at: Path) -> Case:
     out, stop = at / stage.output, at.parent / "stop"
     words = (*stage.command(corpus, 0, at), "--if-exists", policy)
 
@@ -46,20 +51,21 @@ def _round(part: Part, stage: Stage, corpus: Path, at: Path, policy: str) -> Non
     seen = reader.wait(300)
     stop.unlink()
     codes = sorted(result.code for result in results)
-    part.count(f"{stage.name} {policy}", "clean" if all(result.clean for result in results) else "unclean")
-    facts = {"stage": stage.name, "policy": policy, "codes": codes}
+    case = Case(f"{stage.name} {policy}", "clean" if all(result.clean for result in results) else "unclean")
+    errors = [result.err for result in results if result.code]
     if policy == "fail":
         if codes.count(0) != 1 or not set(codes) <= {0, 2, 3}:
-            part.fail("another number of winners", errors=[r.err for r in results if r.code], **facts)
+            case.fail("another number of winners", errors=errors, codes=codes)
     elif set(codes) != {0}:
-        part.fail("a writer failed", errors=[r.err for r in results if r.code], **facts)
+        case.fail("a writer failed", errors=errors, codes=codes)
     if any(not result.clean for result in results):
-        part.fail("unclean end", errors=[r.err for r in results if not r.clean], **facts)
+        case.fail("unclean end", errors=errors, codes=codes)
     if seen.code:
-        part.fail("a reader saw half an output", error=seen.err, **facts)
+        case.fail("a reader saw half an output", error=seen.err)
     try:
         identity(out)
     except Exception as error:  # whatever a reader says of a damaged artefact
-        part.fail("damaged", error=error, **facts)
+        case.fail("damaged", error=error)
     if others := sorted(path.name for path in at.iterdir() if path.name != stage.output):
-        part.fail("leftovers", left=others, **facts)
+        case.fail("leftovers", left=others)
+    return case

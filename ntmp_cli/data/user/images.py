@@ -204,8 +204,9 @@ def table_of_images(
     blocks = list(table.batches({**wanted, image_column: "text"}, problems))
     paths = [path for block in blocks for path in block.column(image_column).to_pylist()]
     if not image_format.allow_outside:
+        names_of_folder = {Path(os.path.normpath(folder.absolute())), folder.resolve()}
         for row, path in enumerate(paths):
-            if path is not None and not _lies_inside(path):
+            if path is not None and not _lies_inside(path, names_of_folder):
                 problems.add(table.place(row), f"{path} lies outside of the table's folder")
                 problems.advice = "Where such files are meant, pass --allow-outside."
     problems.raise_if_any()
@@ -217,9 +218,9 @@ def table_of_images(
     return ImageRows(table.where, files, places, image_format, columns, roles)
 
 
-def _lies_inside(path: str) -> bool:
-    """Whether a path that starts at a folder stays in it. Links there are the user's own."""
-    return not Path(path).is_absolute() and not os.path.normpath(path).startswith("..")
+def _lies_inside(path: str, names_of_folder: set[Path]) -> bool:
+    """Whether a path that starts at a folder, or at the root, stays in that folder. Links there are the user's own."""
+    return any(Path(os.path.normpath(name / path)).is_relative_to(name) for name in names_of_folder)
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -14,6 +14,8 @@ from ntmp_cli.errors import ArtifactError
 
 # Up to so many rows are scored without LightGBM.
 FEW_ROWS = 20_000
+# LightGBM's mark of x ≤ threshold for rows without missing values.
+DECISION = 2
 
 
 class NodeArrays(NamedTuple):
@@ -38,7 +40,9 @@ class NodeArrays(NamedTuple):
         """A tree of LightGBM's text format: splits first, then leaves, which children name by −1, −2, …"""
         lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         value = np.array(lines["leaf_value"].split(), dtype=np.float64)
-        if int(lines["num_leaves"]) == 1:
+        if int(lines["num_leaves"]) != len(value) or lines["num_cat"] != "0":
+            raise ValueError("leaves that are not announced, or splits by categories, which ntmp never makes")
+        if len(value) == 1:
             none = np.array([-1], dtype=np.int32)
             return cls(none, np.zeros(1), none, none, value)
         feature = np.array(lines["split_feature"].split(), dtype=np.int32)
@@ -54,6 +58,18 @@ class NodeArrays(NamedTuple):
             np.concatenate([right, no_child]).astype(np.int32),
             np.concatenate([np.zeros(splits), value]),
         )
+
+    def to_lightgbm(self) -> str:
+        """The tree in LightGBM's text format; numbers are written so that they come back exactly."""
+        splits = int((self.feature >= 0).sum())
+        columns: dict[str, NDArray[Any]] = {"leaf_value": self.value[splits:]}
+        if splits:
+            children = {"left_child": self.left[:splits], "right_child": self.right[:splits]}
+            columns |= {"split_feature": self.feature[:splits], "threshold": np.nan_to_num(self.threshold[:splits])}
+            columns |= {name: np.where(child < splits, child, splits - child - 1) for name, child in children.items()}
+            columns |= {"decision_type": np.full(splits, DECISION)}
+        lines = [f"{name}={' '.join(map(repr, column.tolist()))}" for name, column in columns.items()]
+        return "\n".join([f"num_leaves={len(self.feature) - splits}", "num_cat=0", *lines, "shrinkage=1"])
 
     def is_sound(self, features: int) -> bool:
         """Whether every split has later nodes as children and a feature that rows have, and every value is a number."""
@@ -115,7 +131,7 @@ class LightGBMTrees:
         trees = cls(text=content.decode(errors="replace"))
         try:
             trees._parsed  # noqa: B018 - a file that is no model is refused here
-        except (KeyError, ValueError, IndexError):
+        except (KeyError, ValueError, IndexError, OverflowError):
             raise ArtifactError("not trees in LightGBM's text format") from None
         return trees
 
@@ -131,7 +147,7 @@ class LightGBMTrees:
 
     def scores(self, x: NDArray[np.floating[Any]], stages: int) -> Floats:
         if self._booster is None and len(x) > FEW_ROWS:
-            self._booster = _loaded_booster(self._text)
+            self._booster = _loaded_booster(self._parsed, x.shape[1])
         if self._booster is None or stages == 0 or not len(x):
             return _sum_of_trees(self._parsed[:stages], x)
         scores: Floats = self._booster.predict(x, num_iteration=stages, raw_score=True)
@@ -141,21 +157,42 @@ class LightGBMTrees:
         return self._parsed[:stages]
 
     def to_bytes(self, stages: int) -> bytes:
-        if self._booster is None:
-            self._booster = _loaded_booster(self._text)
-        if self._booster is None:
+        if self._text and stages == self.stages:
             return self._text.encode()
+        if self._text:
+            features = 1 + max(int(tree.feature.max()) for tree in self._parsed)
+            return lightgbm_text(self._parsed[:stages], features).encode()
         text: str = self._booster.model_to_string(num_iteration=stages)
         return text.encode()
 
 
-def _loaded_booster(text: str) -> Any:
-    """LightGBM's own object, None where LightGBM cannot be loaded."""
+def lightgbm_text(trees: Sequence[NodeArrays], features: int) -> str:
+    """Trees as a model of LightGBM on rows of so many features."""
+    each = [f"Tree={number}\n{tree.to_lightgbm()}\n\n\n" for number, tree in enumerate(trees)]
+    head = {
+        "version": "v4",
+        "num_class": "1",
+        "num_tree_per_iteration": "1",
+        "label_index": "0",
+        "max_feature_idx": str(features - 1),
+        "feature_names": " ".join(f"Column_{number}" for number in range(features)),
+        "feature_infos": " ".join(["none"] * features),
+        "tree_sizes": " ".join(str(len(text.encode())) for text in each),
+    }
+    lines = ["tree", *(f"{name}={value}" for name, value in head.items()), "", "".join(each) + "end of trees", ""]
+    return "\n".join(lines)
+
+
+def _loaded_booster(trees: Sequence[NodeArrays], features: int) -> Any:
+    """LightGBM's own object, None where LightGBM cannot be loaded.
+
+    LightGBM is given a text of the checked nodes and never a file's own: its reader trusts what a text says.
+    """
     try:
         import lightgbm
     except (ImportError, OSError):
         return None
-    return lightgbm.Booster(model_str=text)
+    return lightgbm.Booster(model_str=lightgbm_text(trees, features))
 
 
 def _sum_of_trees(trees: Iterable[NodeArrays], x: NDArray[np.floating[Any]]) -> Floats:

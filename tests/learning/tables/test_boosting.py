@@ -99,6 +99,54 @@ def test_damaged_files_are_refused(curved: Labelled, kind: type, monkeypatch: py
         TableScorer.from_files({key: content for key, content in files.items() if key != name})
 
 
+# Texts that fit together as far as nodes go, and say more to LightGBM's own reader than the nodes do.
+HOSTILE_TEXTS = {
+    "feature that no row has": ("max_feature_idx=3", "max_feature_idx=2000000000"),
+    "sizes beyond the text": ("tree_sizes=", "tree_sizes=999999999 "),
+    "linear leaves": ("is_linear=0", "is_linear=1\nnum_features=9 9\nleaf_coeff=1"),
+    "another version": ("version=v4", "version=v9999"),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_TEXTS.values(), ids=list(HOSTILE_TEXTS))
+def test_lightgbm_reads_no_text_of_a_file(
+    curved: Labelled, change: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows have the scores of few, whatever a text says beside its nodes."""
+    text = boosted(curved, LightGBMTrees, monkeypatch).to_bytes(STAGES).decode()
+    assert change[0] in text
+    trees = LightGBMTrees.from_bytes(text.replace(*change).encode())
+    given: list[str] = []
+    lightgbm = pytest.importorskip("lightgbm")
+    booster = lightgbm.Booster
+    monkeypatch.setattr(lightgbm, "Booster", lambda model_str: given.append(model_str) or booster(model_str=model_str))
+    few = trees.scores(curved.test_x, STAGES)
+    monkeypatch.setattr("ntmp_cli.learning.tables.trees.FEW_ROWS", 0)
+    assert (trees.scores(curved.test_x, STAGES) == few).all()
+    assert (trees.scores(curved.test_x, 7) == LightGBMTrees.from_bytes(text.encode()).scores(curved.test_x, 7)).all()
+    assert all(change[1] not in text for text in given)
+    assert len(given) == 2
+
+
+@pytest.mark.parametrize("change", [("num_cat=0", "num_cat=1"), ("num_leaves=6", "num_leaves=7"), ("num_cat=0\n", "")])
+def test_texts_whose_trees_contradict_themselves_are_refused(
+    curved: Labelled, change: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = boosted(curved, LightGBMTrees, monkeypatch).to_bytes(STAGES).decode()
+    assert change[0] in text
+    with pytest.raises(ArtifactError, match="not trees in LightGBM's text format"):
+        LightGBMTrees.from_bytes(text.replace(*change, 1).encode())
+
+
+def test_trees_of_a_file_are_saved_again(curved: Labelled, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = boosted(curved, LightGBMTrees, monkeypatch).to_bytes(STAGES)
+    trees = LightGBMTrees.from_bytes(text)
+    assert trees.to_bytes(STAGES) == text
+    fewer = LightGBMTrees.from_bytes(trees.to_bytes(7))
+    assert fewer.stages == 7
+    assert (fewer.scores(curved.test_x, 7) == trees.scores(curved.test_x, 7)).all()
+
+
 def test_without_lightgbm_a_word_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
