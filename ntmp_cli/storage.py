@@ -120,6 +120,12 @@ class StorageUrl:
         is_listed = bool(names) and _MAGIC.search(names[-1]) is not None
         return sorted(place for place in places if is_listed or place.exists())
 
+    def pattern_base(self) -> StorageUrl:
+        """The folder that all matches of the pattern lie in."""
+        names = self._parts.path.split("/")
+        first = next((at for at, name in enumerate(names) if _MAGIC.search(name)), len(names) - 1)
+        return StorageUrl(self._parts._replace(path="/".join(names[:first])).geturl())
+
     def relative_to(self, folder: StorageUrl) -> str:
         """The path from a folder to here, as os.path.relpath gives it."""
         here, there = (unquote(url._parts.path).strip("/") or "." for url in (self, folder))
