@@ -48,6 +48,7 @@ class Growth:
 def _table(rows: int, columns: int) -> pa.Table:
     """Tuples of four with one positive in half of the rows; the other half is unlabeled."""
     values = np.random.default_rng(0).normal(size=(columns, rows))
+    values[0, ::4] += 2.0  # the positives
     inside = np.arange(rows) < rows // 2 // 4 * 4
     ids = pa.array([f"t{row // 4}" for row in range(rows)], mask=~inside)
     roles = {"tuple_id": ids, "count": pa.array(np.ones(rows, np.int64), mask=~inside)}
@@ -124,6 +125,50 @@ def _predict(*, with_counts: bool) -> Callable[[Path, int], None]:
     return work
 
 
+def _audited(folder: Path, size: int) -> None:
+    """A run on a table of so many rows."""
+    from ntmp_cli.config import TrainConfig
+    from ntmp_cli.stages.train import train
+
+    _write_parquet(folder, size, 10)
+    _import("t.parquet")(folder, size)
+    train(TrainConfig(prior=0.25, model="linear"), folder / "tuples", folder / "run")
+
+
+def _audit(folder: Path, size: int) -> None:
+    from ntmp_cli.config import AuditConfig
+    from ntmp_cli.stages.audit import audit
+
+    audit(AuditConfig(), folder / "tuples", folder / "run")
+
+
+LONG_TUPLES = 20
+LONG_COUNT = {"method": "count", "model": "mlp", "epochs": 2, "trust": "prior"}
+
+
+def _long_tuples(folder: Path, size: int) -> None:
+    """So many members per tuple, of which a quarter to a half are positive, and as large a pool."""
+    rng, total = np.random.default_rng(2), LONG_TUPLES * size
+    counts = np.linspace(size / 4, size / 2, LONG_TUPLES).round().astype(np.int64)
+    positive = np.concatenate([np.arange(size) < count for count in counts])
+    x, pool = rng.normal(size=(total, 10)), rng.normal(size=(total, 10))
+    x[positive, 0] += 2.0
+    pool[: total // 3, 0] += 2.0
+    np.savez(folder / "t.npz", x=x, offsets=np.arange(0, total + 1, size), counts=counts, unlabeled=pool)
+    _import("t.npz")(folder, size)
+
+
+def _train(**settings: Any) -> Callable[[Path, int], None]:
+    def work(folder: Path, size: int) -> None:
+        from ntmp_cli.config import TrainConfig
+        from ntmp_cli.stages.train import train
+
+        config = TrainConfig.model_validate({"prior": 1 / 3, **settings})
+        train(config, folder / "tuples", folder / "run")
+
+    return work
+
+
 def _drift(folder: Path, size: int) -> None:
     from ntmp_cli.prior.drift import drift
     from ntmp_cli.prior.estimator import ScoredTuples
@@ -165,7 +210,7 @@ def _of_length(write: Callable[[Path, int, int], None]) -> Callable[[Path, int],
     return lambda folder, size: write(folder, size, 50)
 
 
-WIDTHS, LENGTHS = (1250, 5000, 20000), (25_000, 100_000, 400_000)
+WIDTHS, LENGTHS, MEMBERS = (1250, 5000, 20000), (25_000, 100_000, 400_000), (10, 100, 1000, 10_000)
 GROWTHS = {
     "import-npz-wide": Growth(WIDTHS, "columns", _of_width(_write_npz), _import("t.npz"), _read_npz),
     "import-csv-wide": Growth(WIDTHS, "columns", _of_width(_write_csv), _import("t.csv"), _read_csv),
@@ -174,8 +219,11 @@ GROWTHS = {
     "predict-parquet-wide": Growth(WIDTHS[:2], "columns", _trained(0), _predict(with_counts=False), _read_parquet),
     "predict-long": Growth(LENGTHS, "rows", _trained(50), _predict(with_counts=False), _read_parquet),
     "predict-with-counts": Growth(LENGTHS, "rows", _trained(50), _predict(with_counts=True), _read_parquet),
+    "audit-run": Growth(LENGTHS, "rows", _audited, _audit),
+    "count-long-tuples": Growth(MEMBERS, "members", _long_tuples, _train(**LONG_COUNT)),
+    "discriminant-long-tuples": Growth(MEMBERS, "members", _long_tuples, _train(method="discriminant")),
     "drift": Growth((20_000, 80_000, 320_000), "tuples", _nothing, _drift),
-    "evaluate": Growth((20, 40, 80), "runs", _runs, _evaluate),
+    "evaluate": Growth((20, 80, 320), "runs", _runs, _evaluate),
 }
 
 
@@ -197,9 +245,11 @@ def _in_process(name: str, what: str, size: int, folder: str) -> tuple[float, fl
 
 def _one(name: str, what: str, size: int, folder: Path) -> None:
     """One piece of work in this process; its CPU seconds, without those of imports, and the peak memory in MB."""
+    import ntmp_cli.stages.audit
     import ntmp_cli.stages.evaluate
     import ntmp_cli.stages.import_tuples
-    import ntmp_cli.stages.predict  # noqa: F401
+    import ntmp_cli.stages.predict
+    import ntmp_cli.stages.train  # noqa: F401
 
     start = _cpu()
     getattr(GROWTHS[name], what)(folder, size)

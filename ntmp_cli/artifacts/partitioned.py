@@ -99,7 +99,7 @@ class PartitionedOutput:
         try:
             yield
         finally:
-            if not self._all_records():
+            if not self._record_files():
                 _delete(self._plan)
                 self._remove_empty_folders()
 
@@ -153,11 +153,13 @@ class PartitionedOutput:
         """Names of tables may be longer than those of files may be with an ending more, and hold folders."""
         return self._records / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
-    def _all_records(self) -> dict[str, dict[str, Any]]:
+    def _record_files(self) -> Sequence[Location]:
         place = self._records
-        files: list[Location]
-        files = sorted(place.glob("*.json")) if isinstance(place, Path) else [*place.children()]
-        return {record["name"]: record for record in self._in_threads(_read_json, files) if record is not None}
+        return sorted(place.glob("*.json")) if isinstance(place, Path) else place.children()
+
+    def _all_records(self) -> dict[str, dict[str, Any]]:
+        records = self._in_threads(_read_json, self._record_files())
+        return {record["name"]: record for record in records if record is not None}
 
     def _clear(self, records: Mapping[str, dict[str, Any]]) -> None:
         """Remove what was made here before, and nothing else."""
