@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from benchmarks.paper_store import FILE, METRICS, PaperStore, TrainingKey
+from benchmarks.training_store import FOLDER, METRICS, TrainingKey, TrainingStore
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.learning.method import GradientMethod, methods
@@ -46,7 +46,7 @@ def study_of(recipe: str, tuples: str, data: str, prior: float, seed: int) -> St
     return resolve(load(PipelineConfig, CONFIGS / name, [f"seeds=[{seed}]", varied]), name)
 
 
-def measure_cell(study: Study, wanted: Sequence[TrainingKey], store: PaperStore, file: Path, work: Path) -> None:
+def measure_cell(study: Study, wanted: Sequence[TrainingKey], store: TrainingStore, file: Path, work: Path) -> None:
     """Train and evaluate the columns of one cell that are missing; the cell's folder is removed at the end."""
     (cell, settings), commit = next(iter(study.tuples.items())), code_version()
     tuples = make_tuples(settings, work / "tuples", data_root=data_root(), if_exists="refresh").path
@@ -81,7 +81,7 @@ def code_version() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
-    store = PaperStore.load(options.file)
+    store = TrainingStore.load(options.file)
     for seed, data, tuples, prior in product(options.seeds, options.data, options.tuples, options.priors):
         n, m = map(int, tuples.split(":"))
         study = study_of(options.recipe, tuples, data, prior, seed)
@@ -102,7 +102,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tuples", nargs="+", choices=TUPLES, default=TUPLES)
     parser.add_argument("--priors", type=float, nargs="+", choices=PRIORS, default=PRIORS)
     parser.add_argument("--columns", nargs="+", help="names of the file's runs; by default all but equal ones")
-    parser.add_argument("--file", type=Path, default=FILE)
+    parser.add_argument("--file", type=Path, default=FOLDER / "paper.yaml")
     parser.add_argument("--work", type=Path, default=Path("work/paper-rows"))
     return parser.parse_args(arguments)
 

@@ -1,4 +1,4 @@
-"""docs/results/paper.yaml: one record per training on the paper's tables, and means of trainings from before it."""
+"""Results in docs/results/: a file with one record per training, and means over seeds of trainings from before it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
-FILE = Path(__file__).parents[1] / "docs" / "results" / "paper.yaml"
+FOLDER = Path(__file__).parents[1] / "docs" / "results"
+# Which script fills which file.
+SCRIPTS = {"paper": "paper_rows", "clamps": "clamps"}
 METRICS = ("accuracy", "accuracy_at_prior", "auroc", "ap")
-HEAD = """# Accuracy tables of the paper: a record per training, by `python -m benchmarks.paper_rows`; and means over
-# seeds (mean, standard deviation) of trainings from before this file. docs/write_reproduction.py makes the tables.
+HEAD = """# A record per training, written by `python -m benchmarks.{script}`; and means over seeds (mean, standard
+# deviation) of trainings from before this file. docs/write_reproduction.py makes the tables.
 """
 
 
@@ -34,7 +36,7 @@ def key_of(record: Mapping[str, Any]) -> TrainingKey:
     return TrainingKey(*(record[name] for name in TrainingKey._fields))
 
 
-class PaperStore:
+class TrainingStore:
     """Records by training; `save` replaces the file at once, so that a stopped process leaves a whole one."""
 
     def __init__(self, trainings: Records = None, means: Records = None) -> None:
@@ -42,12 +44,13 @@ class PaperStore:
         self.means = [dict(record) for record in means or ()]
 
     @classmethod
-    def load(cls, file: Path = FILE) -> PaperStore:
+    def load(cls, file: Path) -> TrainingStore:
         kept = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
         return cls(**kept) if kept else cls()
 
-    def save(self, file: Path = FILE) -> None:
-        lines = [HEAD + "trainings:", *(_line(self.trainings[key]) for key in sorted(self.trainings))]
+    def save(self, file: Path) -> None:
+        head = HEAD.format(script=SCRIPTS.get(file.stem, file.stem))
+        lines = [head + "trainings:", *(_line(self.trainings[key]) for key in sorted(self.trainings))]
         lines += ["means:", *(_line(record) for record in self.means)]
         file.parent.mkdir(parents=True, exist_ok=True)
         written = file.with_suffix(".new")
