@@ -23,6 +23,7 @@ from pathlib import Path
 from benchmarks.training_store import FOLDER, METRICS, TrainingKey, TrainingStore
 from ntmp_cli.config import EvaluateConfig
 from ntmp_cli.config.studies import PipelineConfig
+from ntmp_cli.errors import NtmpError
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.settings import load
 from ntmp_cli.stages.evaluate import evaluate
@@ -108,4 +109,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except NtmpError as error:  # an interrupted training, or data that are missing
+        raise SystemExit(f"error: {error}") from None
