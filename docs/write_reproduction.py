@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from benchmarks.paper_rows import DATA, PRIORS, SAME, TUPLES
-from benchmarks.training_store import FOLDER, TrainingStore
+from benchmarks.training_store import CHOICE_SEEDS, FOLDER, TrainingStore
 from docs.write_readme import with_region
 from ntmp_cli.reporting.paper import paper_cells
 
@@ -35,6 +35,18 @@ PAPER_COLUMNS = {
     "kmeans++": ("K-means++", "kmeans++"),
 }
 OWN_COLUMNS = {"count": "`count`", "supervised": "`supervised`"}
+# Trainings on little data (benchmarks/clamps.py).
+BEFORE = "abs, sixteen batches"
+ADAPTIVE = {
+    "slack 1": "max(term, −s.e.)",
+    "slack 2": "max(term, −2 s.e.)",
+    "floor 1": "max(term, s.e.)",
+    "flood 0.5": "abs(term − s.e./2)",
+    "flood 1": "abs(term − s.e.)",
+    "mean-abs": "sign of a running mean",
+    "mean-relu": "stop by a running mean",
+    "shrink": "abs(term), weight t²/(t² + s.e.²)",
+}
 DASH = "–"
 Cell = tuple[str, int, int, float]
 
@@ -156,14 +168,113 @@ def earlier_table(name: str, tables: dict[str, Any]) -> str:
     return table(kept["header"], kept["rows"], kept["right"]) + "\n\n" + measured([kept["measured"]], [kept["commit"]])
 
 
+def small_data_table(store: TrainingStore) -> str:
+    """`ure+abs` in sixteen batches for thirty epochs, as it was, and as it is, on the same tuples."""
+    before, after = (paired(store, name) for name in (BEFORE, "abs"))
+    places = sorted(before.keys() & after.keys())
+    if not places:
+        return "Not measured."
+    rows = []
+    for cell in dict.fromkeys(place[:-1] for place in places):
+        of_cell = [one for one in places if one[:-1] == cell]
+        shown = [[100 * kept[one]["accuracy"] for one in of_cell] for kept in (before, after)]
+        ranked = [[kept[one]["auroc"] for one in of_cell] for kept in (before, after)]
+        accuracies = [f"{np.mean(values):.1f}" for values in shown]
+        aurocs = [f"{np.mean(values):.3f}" for values in ranked]
+        rows.append([*place(cell)[1:], str(len(of_cell)), *accuracies, *aurocs])
+    header = ["(n,m)", "π", "seeds", "accuracy, before", "after", "AUROC, before", "after"]
+    said = [f"- {difference(before, after, places, metric)}" for metric in ("accuracy", "auroc")]
+    return (
+        table(header, rows, range(1, 7))
+        + "\n\nAfter less before:\n\n"
+        + "\n".join([*said, f"- Code: {code_of(store)}."])
+    )
+
+
+def adaptive_table(store: TrainingStore) -> str:
+    """Clamps that adapt to the noise of a batch beside `abs` and `relu`, over all cells and seeds that all have."""
+    variants = [name for name in ADAPTIVE if paired(store, name)]
+    kept = {name: paired(store, name) for name in ("abs", "relu", *variants)}
+    places = sorted(set.intersection(*(set(one) for one in kept.values())))
+    if not variants or not places:
+        return "Not measured."
+    rows = []
+    for name, values in kept.items():
+        accuracy, auroc = ([values[one][metric] for one in places] for metric in ("accuracy", "auroc"))
+        beside = [
+            difference(kept[other], values, places, "accuracy") if other != name else DASH for other in ("abs", "relu")
+        ]
+        spread = np.sqrt(
+            np.mean([np.var(of_cell, ddof=1) for of_cell in by_cell(values, places) if len(of_cell) > 1] or [np.nan])
+        )
+        scatter = DASH if np.isnan(spread) else f"{100 * spread:.1f}"
+        rows.append(
+            [
+                ADAPTIVE.get(name, f"`{name}`"),
+                f"{100 * np.mean(accuracy):.1f}",
+                scatter,
+                f"{np.mean(auroc):.3f}",
+                *beside,
+            ]
+        )
+    header = [
+        "clamp",
+        "accuracy",
+        "its scatter over seeds",
+        "AUROC",
+        "accuracy less that of `abs`",
+        "less that of `relu`",
+    ]
+    seeds = sorted({one[-1] for one in places})
+    number, named = len({one[:-1] for one in places}), ", ".join(map(str, seeds))
+    said = f"{len(places)} trainings each: {number} cells of digits, seed{'s' if len(seeds) > 1 else ''} {named}."
+    return table(header, rows, range(1, 6)) + f"\n\n{said} Code: {code_of(store)}."
+
+
+def of_seeds(store: TrainingStore, *, chosen_on: bool) -> TrainingStore:
+    """The trainings of the seeds that variants were chosen on, or of the others."""
+    return TrainingStore(one for key, one in store.trainings.items() if (key.seed in CHOICE_SEEDS) == chosen_on)
+
+
+def paired(store: TrainingStore, column: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The trainings of one variant on digits, by cell and seed."""
+    found = {key: one for key, one in store.trainings.items() if (key.data, key.column) == ("digits", column)}
+    return {(*key[1:5], key.seed): one for key, one in found.items()}
+
+
+def by_cell(values: dict[tuple[Any, ...], dict[str, Any]], places: Sequence[tuple[Any, ...]]) -> list[list[float]]:
+    return [
+        [values[one]["accuracy"] for one in places if one[:-1] == cell]
+        for cell in dict.fromkeys(one[:-1] for one in places)
+    ]
+
+
+def difference(before: Any, after: Any, places: Sequence[tuple[Any, ...]], metric: str) -> str:
+    """The mean paired difference with its standard error, and how often it is above 0."""
+    values = np.array([after[one][metric] - before[one][metric] for one in places])
+    percent = metric == "accuracy"
+    scale, digits, unit = (100, 1, " points") if percent else (1, 3, f" of {metric.upper()}")
+    error = scale * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    mean = f"{scale * values.mean():+.{digits}f} ± {error:.{digits}f}{unit}"
+    return f"{mean}, better in {(values > 0).sum()} of {len(values)}"
+
+
+def code_of(store: TrainingStore) -> str:
+    return ", ".join(f"`{commit}`" for commit in sorted({one["commit"] for one in store.trainings.values()}))
+
+
 def regions() -> dict[str, Callable[[], str]]:
     """What is written between which marks."""
     paper = TrainingStore.load(FOLDER / "paper.yaml")
+    clamps = TrainingStore.load(FOLDER / "clamps.yaml")
     earlier: dict[str, Any] = yaml.safe_load((FOLDER / "earlier.yaml").read_text(encoding="utf-8"))
     found: dict[str, Callable[[], str]] = {
         "count": lambda: count_table(paper),
         "accuracy-ours": lambda: accuracy_table(paper, "ours"),
         "accuracy-literal": lambda: accuracy_table(paper, "literal"),
+        "small-data": lambda: small_data_table(of_seeds(clamps, chosen_on=False)),
+        "adaptive-chosen": lambda: adaptive_table(of_seeds(clamps, chosen_on=True)),
+        "adaptive": lambda: adaptive_table(of_seeds(clamps, chosen_on=False)),
     }
     return found | {name: lambda name=name: earlier_table(name, earlier) for name in earlier}  # type: ignore[misc]
 

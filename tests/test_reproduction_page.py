@@ -10,8 +10,22 @@ import pytest
 
 from benchmarks import paper_rows
 from benchmarks.paper_rows import SAME, main, study_of
-from benchmarks.training_store import TrainingKey, TrainingStore
-from docs.write_reproduction import DASH, PAGE, Value, accuracy_table, cells, count_table, regions, render, value_of
+from benchmarks.training_store import CHOICE_SEEDS, TrainingKey, TrainingStore
+from docs.write_reproduction import (
+    BEFORE,
+    DASH,
+    PAGE,
+    Value,
+    accuracy_table,
+    cells,
+    count_table,
+    difference,
+    of_seeds,
+    regions,
+    render,
+    small_data_table,
+    value_of,
+)
 from ntmp_cli.learning.method import methods
 
 CELL = ("mnist", 3, 1, 0.5)
@@ -123,3 +137,22 @@ def test_every_cell_is_one_of_the_papers_files(recipe: str) -> None:
                 mine, theirs = (methods.get(one.method).risk_settings(one) for one in (training, same))  # type: ignore[attr-defined]
                 assert (mine.clamp, mine.loss) == (theirs.clamp, theirs.loss)
                 assert mine.clamp == "none" or mine.clamp_scope == theirs.clamp_scope
+
+
+def test_a_difference_is_paired_and_has_its_error() -> None:
+    places = [("digits", 3, 1, 0.5, seed) for seed in range(4)]
+    before = {one: {"accuracy": 0.5} for one in places}
+    after = {one: {"accuracy": 0.5 + step} for one, step in zip(places, (0.01, 0.03, -0.02, 0.02), strict=True)}
+    assert difference(before, after, places, "accuracy") == "+1.0 ± 1.1 points, better in 3 of 4"
+
+
+def test_seeds_that_variants_were_chosen_on_judge_nothing() -> None:
+    store = TrainingStore()
+    for seed in (CHOICE_SEEDS[0], 310):
+        for name, accuracy in (("abs", 0.5), (BEFORE, 0.4)):
+            key = TrainingKey("default", "digits", 3, 1, 0.5, name, seed)
+            store.add(key, {**VALUES, "accuracy": accuracy}, commit="abc")
+    judged, chosen = (of_seeds(store, chosen_on=on) for on in (False, True))
+    assert {key.seed for key in judged.trainings} == {310}
+    assert {key.seed for key in chosen.trainings} == {CHOICE_SEEDS[0]}
+    assert "| (3,1) | 0.5 | 1 | 40.0 | 50.0 | 0.700 | 0.700 |" in small_data_table(judged)
