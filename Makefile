@@ -59,9 +59,10 @@ mutants: $(DEV)  ## changes to core modules that tests should notice (MUTANTS='-
 bench: $(DEV)  ## ratios against the bare limit; run it on an idle machine
 	$(BIN)/python -m benchmarks
 
-docs: $(PACKAGE)  ## write the command reference from --help, and the README's outputs from real runs
+docs: $(PACKAGE)  ## write the command reference from --help, tables from docs/results, the README's outputs from real runs
 	$(BIN)/python docs/write_commands.py
 	$(BIN)/python docs/write_api.py
+	$(BIN)/python -m docs.write_reproduction
 	$(BIN)/python docs/write_readme.py
 
 site: $(DEV)  ## the documentation as pages below site/, every link checked; open site/index.html
