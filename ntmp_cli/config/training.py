@@ -106,7 +106,7 @@ class TrainConfig(Settings):
         None,
         ge=2,
         description="Instances per step, of tuples and of U. "
-        "Default: 1024, 256 for the count likelihood. Less on small data so that an epoch has 16 steps, but not for the risk.",
+        "Default: 1024, 256 for the count likelihood. Less on small data, so that there are enough steps.",
         json_schema_extra=OPTIMISATION,
     )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.", json_schema_extra=OPTIMISATION)
