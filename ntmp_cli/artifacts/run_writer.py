@@ -69,7 +69,16 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
         arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
     if trained.pool_scores is not None:
         arrays["pool"] = trained.pool_scores.astype(np.float32)
+        arrays["pool_by_classifier"] = _pool_by_classifier(trained, source, heldout)
     return arrays if heldout is None else {**arrays, **_bag_scores(trained, heldout)}
+
+
+def _pool_by_classifier(trained: Trained, source: StoredTuples, heldout: HeldoutData | None) -> NDArray[np.float32]:
+    """The whole pool, in the order of `pool`, by the classifier that was fitted to all tuples."""
+    shards = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
+    held = [] if heldout is None or not len(heldout.unlabeled) else [heldout.unlabeled]
+    scores = [trained.scorer.score(x).astype(np.float32) for x in (*shards, *held)]
+    return np.concatenate([np.empty(0, np.float32), *scores])
 
 
 def _bag_scores(trained: Trained, heldout: HeldoutData) -> dict[str, NDArray[Any]]:

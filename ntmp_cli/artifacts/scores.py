@@ -43,6 +43,8 @@ def _problems(scores: dict[str, NDArray[Any]]) -> Iterator[str]:
             yield f"'{name}' holds what is no score, or has another shape"
     if scores["trace"].shape != (len(scores["trace_epochs"]), len(scores["test"])):
         yield f"'trace' has shape {scores['trace'].shape}"
+    if "pool_by_classifier" in scores and len(scores["pool_by_classifier"]) != len(scores.get("pool", ())):
+        yield "'pool_by_classifier' does not fit 'pool'"
     if "heldout_tuples" in scores:
         for name in ("heldout_sizes", "heldout_counts", "heldout_unlabeled"):
             if name not in scores:

@@ -88,6 +88,8 @@ class CountAudit:
     """Mean of the true count given the scores alone."""
     likeliest: Ints
     """The likeliest true count given scores and recorded count."""
+    ratio: Floats
+    """How many times as probable the recorded count is if it is off by one as if it is exact."""
     gain: float | None = None
     """Twice the log-likelihood that counts off by one gain over exact ones; None where that was not asked."""
 
@@ -120,7 +122,7 @@ def audit_counts(
     lengths = _by_length(z, sizes, counts, rate, assumed.spread)
     noise, shares, best = _fit(lengths, len(sizes), assumed)
     ci = (noise, noise) if assumed.noise is not None else _profile(lengths, len(sizes), noise, best, confidence)
-    wrong, p, expected = (np.empty(len(sizes)) for _ in range(3))
+    wrong, p, expected, ratio = (np.empty(len(sizes)) for _ in range(4))
     likeliest = np.empty(len(sizes), dtype=np.int64)
     for length, share in zip(lengths, shares, strict=True):
         law = _normalised(share * length.evidence)
@@ -133,8 +135,11 @@ def audit_counts(
         p[length.indices] = np.minimum((law * as_rare).sum(axis=1), 1.0)
         expected[length.indices] = law @ np.arange(length.n + 1)
         likeliest[length.indices] = posterior.argmax(axis=1)
+        # The most powerful order in which to check counts, whatever the noise rate is, 0 included.
+        off_by_one = (length.recorded(1.0) * law).sum(axis=1)
+        ratio[length.indices] = off_by_one / np.maximum(recorded_probability, TINY)
     named = {length.n: share.tolist() for length, share in zip(lengths, shares, strict=True)}
-    return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest)
+    return CountAudit(noise, ci, named, np.clip(wrong, 0, 1), p, expected, likeliest, ratio)
 
 
 def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float = 0.0) -> list[_Length]:

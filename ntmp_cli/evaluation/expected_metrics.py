@@ -23,6 +23,8 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import CLEAR_NATS
 
 FEWEST_TUPLES = 10
+# Quantiles of smaller pools are chance.
+FEWEST_IN_POOL = 30
 # A wider interval tells nothing.
 WIDEST = 0.3
 # Of the step of the log-odds at a threshold, beyond the line through the scores. With a wide prior the few positives
@@ -34,6 +36,30 @@ HALF_AN_INSTANCE = 0.5
 
 
 @dataclass(frozen=True)
+class PoolScores:
+    """The pool as the fits of folds score it, and as the classifier does that was fitted to all tuples."""
+
+    by_folds: Floats
+    by_classifier: Floats
+
+    def threshold_of_folds(self, threshold: float) -> float:
+        """Above it the fits of folds have as many of the pool as the classifier has above this threshold (Eq. 57)."""
+        return _matched(threshold, self.by_classifier, self.by_folds)
+
+    def threshold_of_classifier(self, threshold: float) -> float:
+        return _matched(threshold, self.by_folds, self.by_classifier)
+
+
+def _matched(at: float, scores: Floats, others: Floats) -> float:
+    """The quantile of `others` that `at` is of `scores`; beyond the last score, as far beyond the others' last."""
+    if len(scores) < FEWEST_IN_POOL:
+        return at
+    here, there = np.sort(scores), np.sort(others)
+    inside = min(max(at, float(here[0])), float(here[-1]))
+    return float(np.interp(inside, here, there)) + at - inside
+
+
+@dataclass(frozen=True)
 class ScoredCounts:
     """Members' scores at the tuples' rate, by scorers that did not see the tuple, and what was observed of it."""
 
@@ -42,6 +68,8 @@ class ScoredCounts:
     spread: float = 0.0
     blocks: Ints | None = None
     """(T,) tuples of one block are not independent of each other."""
+    pool: PoolScores | None = None
+    """Where z are scores of folds' fits: fits to fewer tuples are more or less extreme than that to all of them."""
 
     @property
     def objective(self) -> CountObjective:
@@ -99,7 +127,8 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
     """Every metric of deciding "positive" above a threshold of the scores at the tuples' rate."""
     if (reason := cannot_be_told(scored)) is not None:
         return {name: Expected(None, None, reason) for name in METRICS}
-    decided = (scored.z > threshold).astype(np.float64)
+    at = threshold if scored.pool is None else scored.pool.threshold_of_folds(threshold)
+    decided = (scored.z > at).astype(np.float64)
     constant = decided.min() == decided.max()
     fit = calibrated_fit(scored.z, scored.objective, *(() if constant else (decided,)), columns_sd=STEP_SD)
     rates, influence = _rates(fit, decided)

@@ -16,6 +16,7 @@ from ntmp_cli.evaluation.expected_metrics import (
     METRICS,
     Deployment,
     Expected,
+    PoolScores,
     ScoredCounts,
     cannot_be_told,
     expected_metrics,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts.summaries import RunSummary
 
 PRIOR_RULE = "prior"
+# Names of a run's scores of its pool.
+POOL_BY_FOLDS, POOL_BY_CLASSIFIER = "pool", "pool_by_classifier"
 RULES = "prior, f1, recall=SHARE, cost=FN:FP"
 NOTHING_HELD_OUT = "cannot be told: no tuples were held out"
 # Thresholds between which a rule chooses.
@@ -46,8 +49,12 @@ def scored_counts(
         return None
     law = count_noise(run.count_noise if noise is None else noise)
     observed = CountObservations(scores["heldout_sizes"], scores["heldout_counts"], law)
-    z = scores["heldout_tuples"].astype(np.float64) - tuple_shift(run)
-    return ScoredCounts(z, observed, run.spread or 0.0, blocks)
+    shift = tuple_shift(run)
+    z = scores["heldout_tuples"].astype(np.float64) - shift
+    pool = None
+    if POOL_BY_CLASSIFIER in scores:
+        pool = PoolScores(*(scores[name].astype(np.float64) - shift for name in (POOL_BY_FOLDS, POOL_BY_CLASSIFIER)))
+    return ScoredCounts(z, observed, run.spread or 0.0, blocks, pool)
 
 
 def deployment(run: RunSummary, prior: float | None, instances: int, confidence: float = 0.95) -> Deployment:
@@ -130,8 +137,8 @@ def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> f
         [prior * recall, (1 - prior) * alarms, prior * (1 - recall), (1 - prior) * (1 - alarms)]
     )[:, above]  # fmt: skip
     best = int(above[int(np.argmin(rule(np.maximum(cells, 0.0))))])
-    if best == 0:
-        return float(z[0]) - 1.0
-    if best == len(z):
-        return float(z[-1]) + 1.0
-    return float(z[best - 1] + z[best]) / 2
+    if best in (0, len(z)):
+        at = float(z[0]) - 1.0 if best == 0 else float(z[-1]) + 1.0
+    else:
+        at = float(z[best - 1] + z[best]) / 2
+    return at if scored.pool is None else scored.pool.threshold_of_classifier(at)

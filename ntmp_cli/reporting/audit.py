@@ -108,12 +108,18 @@ def to_markdown(facts: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def most_suspicious_first(rows: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """The order in which to check counts: by P(wrong), and where none is called wrong by the likelihood ratio."""
+    return np.lexsort((-rows["ratio"], -rows["wrong"]))
+
+
 def tuples_csv(rows: Mapping[str, NDArray[Any]]) -> bytes:
     """Every judged tuple, the most suspicious first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows)
-    columns = [values[np.argsort(-rows["wrong"], kind="stable")] for values in rows.values()]
+    order = most_suspicious_first(rows)
+    columns = [values[order] for values in rows.values()]
     for row in zip(*columns, strict=True):
         writer.writerow([_cell(value) for value in row])
     return text.getvalue().encode()

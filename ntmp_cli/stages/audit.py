@@ -50,7 +50,7 @@ from ntmp_cli.prior.drift import Drift, drift
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.progress import long_step
 from ntmp_cli.randomness import stream
-from ntmp_cli.reporting.audit import audit_figure, to_markdown, tuples_csv
+from ntmp_cli.reporting.audit import audit_figure, most_suspicious_first, to_markdown, tuples_csv
 from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
 from ntmp_cli.stages.design import design
 
@@ -341,6 +341,7 @@ def _rows(
         "expected": audited.expected,
         "likeliest": audited.likeliest,
         "wrong": audited.wrong,
+        "ratio": audited.ratio,
         "p": audited.p_values,
         "p_adjusted": false_discovery_control(audited.p_values),
         "flagged": audited.wrong > config.flag_above,
@@ -349,7 +350,7 @@ def _rows(
 
 
 def _most_suspicious(rows: dict[str, NDArray[Any]]) -> list[dict[str, Any]]:
-    order = np.argsort(-rows["wrong"], kind="stable")[:MOST_FLAGGED_SHOWN]
+    order = most_suspicious_first(rows)[:MOST_FLAGGED_SHOWN]
     return [{name: values[at].item() for name, values in rows.items()} for at in order if rows["flagged"][at]]
 
 

@@ -10,9 +10,10 @@ from scipy.special import expit, logit
 
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.poisson_binomial import count_law
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.evaluation.audit_calibration import Calibration, _calibrate, _centred, _DesignLaw, audit_folds
-from ntmp_cli.evaluation.count_audit import audit_counts
+from ntmp_cli.evaluation.count_audit import Assumed, audit_counts
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import fit_table
 from ntmp_cli.prior.estimator import ScoredTuples
@@ -67,6 +68,38 @@ def test_wrong_counts_are_found_where_scores_tell_counts_apart(design):
     assert audit.noise_ci[0] < moved.mean() < audit.noise_ci[1]
     assert flagged[moved].mean() > 0.5
     assert flagged[~moved].mean() < 0.05
+
+
+@pytest.mark.parametrize("seed", [0, 6])
+def test_exact_counts_are_not_flagged_where_noise_explains_them_a_little_better(seed):
+    """The likeliest noise rate would flag eight and more of them; it gains less than chance does."""
+    rng = np.random.default_rng(seed)
+    true = rng.binomial(4, 0.5, 300)
+    y = np.arange(4) < true[:, None]
+    z = 2.0 * (rng.standard_t(4, y.shape) + 2.0 * y) - 2.0
+    audit = audit_folds([ScoredTuples(z.reshape(-1), np.full(300, 4), true, np.empty(0))], 0.0, 0.95)
+    assert audit.gain is not None
+    assert 1 < audit.gain < 3.84
+    assert audit.noise == audit.wrong.max() == 0
+
+
+def test_wrong_counts_are_likelier_as_wrong_ones_where_none_is_called_wrong():
+    """Scores of heavy tails explain them as well, but they are still the first to check."""
+    scored, moved = simulated("sampled at random", 300, noise=0.1, freedom=3)
+    audit = audit_folds([scored], 0.0, 0.95)
+    assert audit.wrong.max() == 0
+    first = np.argsort(-audit.ratio)[:30]
+    assert moved[first].mean() > 4 * moved.mean()
+    assert (audit.ratio[moved] > 1).mean() > 3 * (audit.ratio[~moved] > 1).mean()
+
+
+def test_the_ratio_is_that_of_both_laws_of_the_recorded_count():
+    z, sizes, counts = np.array([2.0, -1.0, 0.5, 1.0, -3.0]), np.array([3, 2]), np.array([1, 2])
+    audit = audit_counts(z, sizes, counts, 0.6, assumed=Assumed(noise=0.0, at_random=True))
+    for tuple_, (n, m) in enumerate(zip(sizes, counts, strict=True)):
+        law = count_law(z[None, :3] if tuple_ == 0 else z[None, 3:])[0]
+        moved = sum(law[k] / (1 if k in (0, n) else 2) for k in (m - 1, m + 1) if 0 <= k <= n)
+        assert audit.ratio[tuple_] == pytest.approx(moved / law[m])
 
 
 def test_the_level_holds_over_small_sets_of_exact_counts():

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score, roc_auc_score
 
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.evaluation.expected_metrics import METRICS, Deployment, ScoredCounts, expected_metrics
+from ntmp_cli.evaluation.expected_metrics import (
+    METRICS,
+    Deployment,
+    Expected,
+    PoolScores,
+    ScoredCounts,
+    _interval,
+    expected_metrics,
+)
+from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule
 
 TRUTH = {
     "accuracy": lambda y, z: accuracy_score(y, z > 0),
@@ -98,6 +109,26 @@ def test_few_tuples_promise_nothing() -> None:
     assert expected["accuracy"].reason == "cannot be told from 6 tuples"
 
 
+def test_few_tuples_promise_nothing_however_good_their_scores_are() -> None:
+    y = np.tile([1, 1, 1, 0, 0, 1, 0, 0, 0, 0], 9)
+    data = ScoredCounts(np.where(y, 8.0, -8.0) + np.arange(90) / 100, CountObservations([3, 7] * 9, [3, 1] * 9))
+    assert data.gain > 8
+    assert expected_metrics(data, 0.0, Deployment(0.5))["accuracy"].value is not None
+    few = ScoredCounts(data.z[:40], CountObservations([3, 7] * 4, [3, 1] * 4))
+    assert few.gain > 8
+    assert {one.reason for one in expected_metrics(few, 0.0, Deployment(0.5)).values()} == {
+        "cannot be told from 8 tuples"
+    }
+
+
+def test_an_interval_that_tells_nothing_is_withheld() -> None:
+    data = scored(np.random.default_rng(1), 40)
+    narrow, wide = (_interval(0.6, error, 0.0, 0.0, data, Deployment(0.5)) for error in (0.001, 0.02))
+    assert narrow.value == 0.6
+    assert narrow.ci[1] - narrow.ci[0] < 0.3
+    assert wide == Expected(None, None, "cannot be told from 40 tuples")
+
+
 def test_another_prior_moves_accuracy_but_not_recall() -> None:
     data = scored(np.random.default_rng(5), 1000)
     low, high = (expected_metrics(data, 0.0, Deployment(prior)) for prior in (0.1, 0.9))
@@ -109,3 +140,41 @@ def test_the_error_of_an_estimated_prior_widens_the_interval() -> None:
     data = scored(np.random.default_rng(6), 1000)
     known, estimated = (expected_metrics(data, 0.0, Deployment(0.4, error))["precision"] for error in (0.0, 0.02))
     assert estimated.ci[1] - estimated.ci[0] > known.ci[1] - known.ci[0]
+
+
+# Fits of folds and the classifier that was fitted to all tuples --------------------------------------
+
+
+def scored_by_folds(rng: np.random.Generator) -> tuple[ScoredCounts, PoolScores, np.ndarray, np.ndarray]:
+    """Scores of folds' fits, a pool, and how a classifier scores it that is half as extreme as they are."""
+    data, (z, y) = scored(rng, 1000), draw(rng, 4000)
+    return data, PoolScores(z, 0.5 * z), 0.5 * z, y
+
+
+def test_metrics_are_those_of_the_classifier_not_of_the_fits_of_folds() -> None:
+    data, pool, z, y = scored_by_folds(np.random.default_rng(7))
+    where = Deployment(data.rate, instances=len(y))
+    matched = expected_metrics(replace(data, pool=pool), 1.0, where)["recall"]
+    truth = recall_score(y, z > 1.0)
+    assert matched.ci[0] < truth < matched.ci[1]
+    assert matched.value == pytest.approx(expected_metrics(data, 2.0, where)["recall"].value, abs=0.005)
+    assert expected_metrics(data, 1.0, where)["recall"].ci[0] > truth
+
+
+def test_a_rule_chooses_a_threshold_of_the_classifier() -> None:
+    data, pool, _, _ = scored_by_folds(np.random.default_rng(8))
+    rule = parsed_rule("cost=1:4")
+    of_folds, of_classifier = (chosen_threshold(rule, one, 0.4) for one in (data, replace(data, pool=pool)))
+    assert of_folds > 1
+    assert of_classifier == pytest.approx(0.5 * of_folds, abs=0.01)
+
+
+@pytest.mark.parametrize("threshold", [-30.0, -2.0, 0.3, 30.0])
+def test_matching_back_gives_the_same_threshold(threshold: float) -> None:
+    _, pool, _, _ = scored_by_folds(np.random.default_rng(9))
+    assert pool.threshold_of_folds(pool.threshold_of_classifier(threshold)) == pytest.approx(threshold, abs=0.05)
+
+
+def test_small_pools_match_nothing() -> None:
+    pool = PoolScores(np.arange(29.0), 2 * np.arange(29.0))
+    assert pool.threshold_of_folds(4.0) == pool.threshold_of_classifier(4.0) == 4.0

@@ -11,10 +11,11 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.config import TrainConfig
+from ntmp_cli.counting import recalibration
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, UsageError
 from ntmp_cli.learning import oriented_training
-from ntmp_cli.learning.closed_form import closed_form, discriminant_targets
+from ntmp_cli.learning.closed_form import closed_form, discriminant_targets, training_blocks
 from ntmp_cli.learning.loop import Environment, State
 from ntmp_cli.learning.method import HeldoutScores
 from ntmp_cli.learning.orientation_evidence import OrientationTest
@@ -211,6 +212,22 @@ def test_the_closed_form_that_warms_up_knows_the_noise_of_the_counts():
     assert not np.allclose(noisy.reshape(-1, 3).sum(axis=1), 1, atol=0.01)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_the_sign_of_the_closed_form_is_judged_under_the_noise_of_the_counts(noise, monkeypatch):
+    """The counts decide it, because the prior is not trusted."""
+    source, laws = sampled(3, 1, 100, 200, 0.5), []
+    judge = recalibration.looks_mirrored
+
+    def watched(z, observed):
+        laws.append(observed.law)
+        return judge(z, observed)
+
+    monkeypatch.setattr(recalibration, "looks_mirrored", watched)
+    config = TrainConfig(prior=0.5, count_noise=noise)
+    closed_form(config, source).discriminant(training_blocks(config, source), trusts_prior=False)
+    assert laws == [count_noise(noise)]
+
+
 # Deciding -----------------------------------------------------------------------------------------
 
 
@@ -228,6 +245,9 @@ def test_of_networks_on_both_sides_the_one_with_the_likelier_counts_is_kept():
     better = Judgement(test, True, starts=[wrong, replace(right, tuple_scores=right.tuple_scores * 1.01)]).decision()
     assert better.evidence.counts > 4.5
     assert better.flipped == (better.kept == 0)
+    worse = replace(wrong, tuple_scores=wrong.tuple_scores + np.random.default_rng(2).normal(0, 4, 180))
+    assert Judgement(test, True, starts=[worse, right]).decision()[:2] == (1, False)
+    assert Judgement(test, True, starts=[right, worse]).decision()[:2] == (0, False)
 
 
 def test_folds_outvote_a_few_held_out_tuples():

@@ -57,6 +57,16 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
     }
 
 
+def test_a_run_on_a_table_has_its_pool_as_predict_scores_it(work, tmp_path, ntmp_done):
+    """Thresholds of the fits of folds are matched with those of the classifier by it."""
+    ntmp_done("predict", work / "run", work / "unlabeled.csv", "--out", tmp_path / "p.csv")
+    scores = read_scores(open_artifact(work / "run"))
+    predicted = pacsv.read_csv(tmp_path / "p.csv")["score"].to_numpy()
+    assert np.allclose(np.sort(scores["pool_by_classifier"]), np.sort(predicted), atol=1e-5)
+    assert not np.allclose(scores["pool_by_classifier"], scores["pool"], atol=0.01)
+    assert np.corrcoef(scores["pool_by_classifier"], scores["pool"])[0, 1] > 0.9
+
+
 def test_a_deployment_prior_moves_log_odds(work, tmp_path, ntmp_done):
     words = ("--prior", 0.1, "--out", tmp_path / "p.parquet", "--json")
     temperature = ntmp_done("predict", work / "run", work / "test.csv", *words).json["temperature"]

@@ -186,7 +186,7 @@ def test_the_requested_prior_of_the_unlabeled_pool_is_exact(made: Made) -> None:
 
 def test_labels_of_an_iid_pool_scatter_about_the_prior_that_is_recorded(tmp_path: Path) -> None:
     """The recorded prior is the one that the labels were sampled with, so that seeds are repetitions of one setting."""
-    positives, total, shares = 0, 0, set()
+    positives, total, away = 0, 0, dict.fromkeys(("train", "heldout"), 0.0)
     for seed in range(12):
         config = MakeTuplesConfig(dataset=GAUSSIANS, prior=0.3, pool="iid", seed=seed)
         made = make_tuples(config, tmp_path / str(seed))
@@ -194,9 +194,9 @@ def test_labels_of_an_iid_pool_scatter_about_the_prior_that_is_recorded(tmp_path
         for split in ("train", "heldout"):
             labels = read_oracle(made, f"oracle/{split}-unlabeled.h5")["labels"]
             positives, total = positives + int(labels.sum()), total + len(labels)
-            shares.add((split, float(labels.mean())))
+            away[split] = max(away[split], abs(float(labels.sum()) - 0.3 * len(labels)))
     assert stats.binomtest(positives, total, 0.3).pvalue > 1e-3
-    assert all(len({share for of, share in shares if of == split}) > 4 for split in ("train", "heldout"))
+    assert min(away.values()) > 2  # a pool of exactly this prior is off by half an instance at most
 
 
 def test_an_iid_pool_without_a_prior_has_that_of_the_data(tmp_path: Path) -> None:
