@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ HEAD = """# Scoring by several processes
 
 Written by `python -m benchmarks.workers`: {rows:,} rows of {columns} columns in {files} Parquet files on a local disk,
 scored by the network `mlp`, one thread per worker, on a machine with {cores} cores. Seconds are those of a command.
-Speed-up is against one worker of the same engine. Peak memory is that of the largest process.
+Speed-up is against one worker of the same engine. Peak memory is that of the largest process. Before it began, the
+machine had a load of {load:.1f} (0 is idle: with more, workers wait for each other and for others).
 
 | engine | workers | seconds | rows per second | speed-up | peak MB |
 | --- | --- | --- | --- | --- | --- |
@@ -73,8 +75,8 @@ def least(repeats: int, *arguments: Any) -> tuple[float, float | None]:
     return min((timed(*arguments) for _ in range(repeats)), key=lambda one: one[0])
 
 
-def measure(folder: Path, rows: int, engines: list[str], repeats: int) -> list[str]:
-    lines = []
+def measure(folder: Path, rows: int, engines: list[str], repeats: int) -> Iterator[str]:
+    """A line of the table per engine and number of workers."""
     for engine in engines:
         base, made = None, set()
         for workers in (1, 2) if engine != "one process" else (1,):
@@ -86,13 +88,10 @@ def measure(folder: Path, rows: int, engines: list[str], repeats: int) -> list[s
                 made.add(content(folder / out))
             base = base or seconds
             memory = "–" if peak is None else f"{peak:.0f}"
-            lines.append(
-                f"| {engine} | {workers} | {seconds:.1f} | {rows / seconds:,.0f} | {base / seconds:.2f} | {memory} |\n"
-            )
-            print(lines[-1], end="", flush=True)
+            speed = f"{rows / seconds:,.0f} | {base / seconds:.2f}"
+            yield f"| {engine} | {workers} | {seconds:.1f} | {speed} | {memory} |\n"
         if len(made) > 1:
             raise SystemExit(f"{engine}: one worker and two gave different bytes")
-    return lines
 
 
 def main() -> None:
@@ -102,14 +101,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start = time.perf_counter()
         prepare(folder, options.rows)
         print(f"prepared in {time.perf_counter() - start:.0f} s", flush=True)
-        lines = measure(folder, options.rows, options.engines, options.repeats)
-    head = HEAD.format(rows=options.rows, columns=COLUMNS, files=FILES, cores=len(os.sched_getaffinity(0)))
-    options.page.write_text(head + "".join(lines), encoding="utf-8")
+        text = HEAD.format(rows=options.rows, columns=COLUMNS, files=FILES, cores=cores, load=load)
+        for line in measure(folder, options.rows, options.engines, options.repeats):
+            print(line, end="", flush=True)
+            text += line
+            options.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
