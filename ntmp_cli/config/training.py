@@ -105,8 +105,8 @@ class TrainConfig(Settings):
     batch_size: int | None = Field(
         None,
         ge=2,
-        description="Instances per step, of tuples and of U. "
-        "Default: 1024, 256 for the count likelihood. Less on small data so that an epoch has 16 steps, but not for the risk.",
+        description="Instances per step, of tuples and of U. Default: 1024, 256 for the count likelihood. "
+        "Less on small data so that an epoch has 16 steps, but not for the risk.",
         json_schema_extra=OPTIMISATION,
     )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.", json_schema_extra=OPTIMISATION)
