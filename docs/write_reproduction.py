@@ -119,6 +119,8 @@ def count_table(store: TrainingStore) -> str:
 
 def accuracy_table(store: TrainingStore, recipe: str) -> str:
     """The paper's seven columns, ours / the paper's; beside our recipe `count` and its upper bound."""
+    if not any(key.recipe == recipe for key in store.trainings):
+        return "No row of this table has been measured yet."
     own = OWN_COLUMNS if recipe == "ours" else {}
     rows = []
     for cell in cells():

@@ -80,6 +80,7 @@ def test_below_the_table_stand_seeds_rows_and_how_often_the_paper_is_reached() -
         "- URE: 1 of 18 rows, 1 seed each; at or above the paper's cell in 1, differences +3.5 to +3.5 points." in said
     )
     assert "- ReLU: not measured." in said
+    assert accuracy_table(kept(abs=[0.92]), "literal") == "No row of this table has been measured yet."
 
 
 def test_means_from_before_stand_where_they_have_more_seeds() -> None:
