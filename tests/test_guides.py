@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ntmp_cli.app import run
@@ -93,7 +94,7 @@ def names_of_python() -> dict[str, object]:
     ids = np.repeat([*"abc", *map(str, range(57))], 4)
     counts = {name: int(positive[:240][ids == name].sum()) for name in dict.fromkeys(ids.tolist())}
     published = {name: count + float(rng.normal(scale=1.5)) for name, count in counts.items()}
-    same = {"X": x[:240], "counts": counts, "NTMPClassifier": NTMPClassifier}
+    same = {"X": x[:240], "counts": counts, "NTMPClassifier": NTMPClassifier, "np": np, "pd": pd}
     return {**same, "ids": ids, "tuple_ids": ids, "published": published, "U": x[240:], "X_new": x[:5]}
 
 

@@ -77,3 +77,13 @@ def test_tuples_of_equal_worth_lie_between_the_points_of_the_curve() -> None:
     assert equivalent(curve, 0.75) == "about 200"
     assert equivalent(curve, 0.59) == "at most 50"
     assert equivalent(curve, 0.81) == "more than 400"
+
+
+def test_a_section_of_which_nothing_was_measured_says_so() -> None:
+    text = page(results(**{LABELS: 0.92, DEFAULT: 0.91}))
+    sections = dict(part.split("\n\n", 1) for part in re.split(r"^###? ", text, flags=re.MULTILINE)[1:])
+    assert sections["Counts with noise for privacy"].strip() == (
+        "    python -m benchmarks.kinds_of_counts --only noise\n\nNot measured.".strip()
+    )
+    assert "Not measured." not in sections["Label proportions"]
+    assert len(sections) == 7

@@ -29,7 +29,7 @@ from ntmp_cli.learning.tables.linear import (
     soft_label_fit,
 )
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
-from ntmp_cli.learning.tables.spread import spread_of
+from ntmp_cli.learning.tables.spread import CLEAR_GAIN, spread_of
 from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
 
@@ -44,6 +44,12 @@ STAGES = (25, 50, 100, 150, 200, 300, 400)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
 FEWEST_ROWS_FOR_TREES = 100
 LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
+# Where "some" or "none" is all that is known of tuples, few members are known to be positive, and the scores of most
+# have little curvature: leaves of many rows, or a strong l2, would leave them where they start.
+PRESENCE_TREES = TreeSettings(leaves=8, rows_per_leaf=5, l2=1.0, rate=0.1)
+# Spreads that such tuples choose among, each with the best of these penalties: one bit per tuple tells no more.
+PRESENCE_SPREADS = (0.0, 1.0, 2.5, 5.0)
+PRESENCE_PENALTIES = (1.0, 3.0, 10.0, 30.0)
 # From so many rows on, trees of many leaves are tried, and to so many, trees of few.
 ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
 FOLDS = 5
@@ -136,7 +142,8 @@ def fit_table(
     judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
     judging = data.subset(judged)
     rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
-    scores = _out_of_fold(data, list(_settings(families, rows, one_rate=data.one_rate)), cross_fitting, spread)
+    settings = list(_settings(families, _tree_kinds(data, rows), one_rate=data.one_rate))
+    scores = _out_of_fold(data, settings, cross_fitting, spread)
     learners = [_best(family, scores, judging, spread) for family in families]
     losses = np.stack([learner.losses for learner in learners])
     if judging.weights is not None:
@@ -254,6 +261,8 @@ def _out_of_fold(
 
 def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
     """The spread of tuples' intercepts beyond what linear fits say of unseen tuples (Eq. 46)."""
+    if data.observed.some is not None and not data.one_rate:
+        return _presence_spread(data, splits)
     setting = Setting(LINEAR, START_PENALTY)
 
     def scores_under(spread: float) -> Floats:
@@ -262,9 +271,34 @@ def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
     return spread_of(data.subset(np.sort(np.concatenate([split.judged for split in splits]))), scores_under)
 
 
-def _settings(families: Sequence[str], rows: int, *, one_rate: bool) -> Iterator[Setting]:
+def _presence_spread(data: TableData, splits: Sequence[Split]) -> float:
+    """The same of tuples of which is only known whether any member is positive.
+
+    They have no counts whose scatter could be looked at. A spread makes slopes smaller, so that every spread is judged
+    with the penalty that suits it.
+    """
+    judging = data.subset(np.sort(np.concatenate([split.judged for split in splits])))
+    settings = [Setting(LINEAR, penalty) for penalty in PRESENCE_PENALTIES]
+
+    def value(spread: float) -> float:
+        objective = judging.objective(spread)
+        found = _out_of_fold(data, settings, splits, spread)
+        return max(objective.value_and_gradient(scores.members)[0] for scores in found.values())
+
+    values = {spread: value(spread) for spread in PRESENCE_SPREADS}
+    best = max(values, key=values.__getitem__)
+    return best if 2 * (values[best] - values[0.0]) > CLEAR_GAIN else 0.0
+
+
+def _tree_kinds(data: TableData, rows: int) -> tuple[TreeSettings, ...]:
+    """The kinds of trees that fits to so many rows choose among."""
+    if data.observed.some is not None:
+        return (PRESENCE_TREES,)
     small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
-    kinds = small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
+    return small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
+
+
+def _settings(families: Sequence[str], kinds: Sequence[TreeSettings], *, one_rate: bool) -> Iterator[Setting]:
     for family in families:
         if family == SOFT:
             yield Setting(family, SOFT_PENALTY)
@@ -281,7 +315,7 @@ def linear_path(
     """Linear fits by penalty. Of random groups they shrink to 0, of natural ones to recalibrated soft labels.
 
     Members of a natural group resemble each other: m/n is then nearly as telling of a member as the likelihood, and
-    less apt to follow single tuples.
+    less apt to follow single tuples. Where no count is known there is no m/n, and they shrink to 0.
     """
     x, objective = standardise(data.x), data.objective(spread)
     if data.one_rate:
@@ -290,7 +324,7 @@ def linear_path(
         for penalty in sorted({min(PENALTIES), *penalties}):
             path[penalty] = model = count_fit(x, objective, penalty, model)
         return path
-    if spread == 0:
+    if spread == 0 or data.observed.some is not None:
         return dict(count_path(x, objective, penalties, start_model(data, x, standardise)))
     soft = recalibrated(soft_label_fit(x, objective, SOFT_PENALTY), x, objective)
     return dict(count_path(x, objective, penalties, soft, soft.weight))
@@ -313,7 +347,16 @@ def _fits(
     for family, kind in dict.fromkeys((s.family, s.trees) for s in boosted):
         assert kind is not None
         same = [s for s in boosted if (s.family, s.trees) == (family, kind)]
-        base = constant_model(x.shape[1], data.rate) if family == BOOSTED else path[same[0].penalty]
+        base = _constant(data, spread) if family == BOOSTED else path[same[0].penalty]
         trees = boost(data.x, objective, base.scores(x), max(s.stages for s in same), kind)
         for setting in same:
             yield setting, _Fit(base, trees, setting.stages)
+
+
+def _constant(data: TableData, spread: float) -> LinearModel:
+    """The log-odds of the rate of the tuples; under a spread "some" is more probable, or less, than at the rate."""
+    constant = constant_model(data.x.shape[1], data.rate)
+    if spread == 0 or data.observed.some is None:
+        return constant
+    fitted = count_fit(np.zeros((len(data.x), 1)), data.objective(spread), 0.0, constant_model(1, data.rate))
+    return LinearModel(constant.weight, fitted.bias)
