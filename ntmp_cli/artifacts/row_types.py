@@ -18,6 +18,10 @@ from ntmp_cli.artifacts.summary_fields import TaskSummary, problems_of
 from ntmp_cli.evaluation.summary import RunSetting
 
 
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
 class HistoryRow(TypedDict):
     """One epoch of a training, as every later stage reads it."""
 
@@ -33,7 +37,14 @@ class RunMark(RunSetting):
     run: str
 
 
-class CurveRow(RunMark):
+class _LaterCurveFields(TypedDict, total=False):
+    """What evaluations of earlier versions do not have."""
+
+    iterations: list[int]
+    warmup_end: int | None
+
+
+class CurveRow(RunMark, _LaterCurveFields):
     """The history of a run."""
 
     epochs: list[int]
@@ -42,7 +53,19 @@ class CurveRow(RunMark):
     accuracy: list[tuple[int, float | None]]
 
 
-class ReliabilityRow(RunMark):
+class EqualMassBinsRow(_Row):
+    """Bins that hold the same weight each."""
+
+    confidence: list[float]
+    frequency: list[float]
+    instances: list[float]
+
+
+class _LaterReliabilityFields(TypedDict, total=False):
+    equal_mass: EqualMassBinsRow
+
+
+class ReliabilityRow(RunMark, _LaterReliabilityFields):
     """One reliability diagram of a run."""
 
     scaling: str
@@ -52,7 +75,29 @@ class ReliabilityRow(RunMark):
     frequency: list[float | None]
 
 
-class RunRow(RunMark):
+class HistogramRow(_Row):
+    """Numbers of true positives and negatives by score; one edge more than bins."""
+
+    edges: list[float]
+    positives: list[int]
+    negatives: list[int]
+
+
+class DecisionsRow(_Row):
+    """Counts of the decision `score > 0` on the test split."""
+
+    tp: int
+    fp: int
+    fn: int
+    tn: int
+    histogram: HistogramRow
+
+
+class _LaterRunFields(TypedDict, total=False):
+    decisions: DecisionsRow
+
+
+class RunRow(RunMark, _LaterRunFields):
     """What a report says about a run."""
 
     sha256: str
@@ -94,12 +139,11 @@ def _checked(artifact: Artifact, name: str, rows: list[dict[str, Any]], row_type
     return rows
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
 @cache
 def _model_of(row_type: type) -> TypeAdapter[Any]:
-    fields: dict[str, Any] = {field: (hint, ...) for field, hint in get_type_hints(row_type).items()}
+    optional: frozenset[str] = getattr(row_type, "__optional_keys__", frozenset())
+    fields: dict[str, Any] = {
+        field: (hint, None if field in optional else ...) for field, hint in get_type_hints(row_type).items()
+    }
     model = create_model(row_type.__name__, __base__=_Row, **fields)
     return TypeAdapter(list[model])

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from ntmp_cli.errors import DataError
 
 BINS = 15
+# Of a reliability diagram: few enough for an interval at each.
+DIAGRAM_BINS = 10
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
 COLDEST, HOTTEST = 0.01, 100.0
 
@@ -50,6 +52,14 @@ class Bins(NamedTuple):
         return _per(self.positives, self.mass)
 
 
+class EqualMassBins(NamedTuple):
+    """Per bin mean probability, share of positives, and the effective number of instances (Kish), (Σw)²/Σw²."""
+
+    confidence: Floats
+    frequency: Floats
+    instances: Floats
+
+
 class BrierDecomposition(NamedTuple):
     """Brier score = reliability − resolution + uncertainty + within.
 
@@ -78,6 +88,25 @@ def calibration_error(labels: Bools, p: Floats, weights: Floats | None = None, b
     """ECE: Σ_b mass_b |frequency_b − confidence_b| over bins of equal width (Eq. 70)."""
     binned = equal_width_bins(labels, p, weights, bins)
     return float(np.abs(binned.positives - binned.p).sum())
+
+
+def equal_mass_bins(labels: Bools, p: Floats, weights: Floats | None = None, bins: int = DIAGRAM_BINS) -> EqualMassBins:
+    """Bins that hold the same weight each, cut along increasing p, for a reliability diagram.
+
+    An instance on a border, and all that share its p, count on both sides in proportion.
+    """
+    order = np.argsort(p, kind="stable")
+    p, y, weight = p[order], labels[order], np.ones(len(p)) if weights is None else weights[order]
+    last_of_tie = np.flatnonzero(np.append(p[1:] != p[:-1], True))
+    mass = np.concatenate(([0.0], np.cumsum(weight)[last_of_tie]))
+    borders = np.linspace(0, mass[-1], bins + 1)
+
+    def sums(values: Floats) -> Floats:
+        total = np.concatenate(([0.0], np.cumsum(values)[last_of_tie]))
+        return np.diff(np.interp(borders, mass, total))
+
+    held, share = mass[-1] / bins, np.clip(sums(weight * y), 0, None)
+    return EqualMassBins(sums(weight * p) / held, np.minimum(share / held, 1.0), held**2 / sums(weight**2))
 
 
 def equal_mass_calibration_error(

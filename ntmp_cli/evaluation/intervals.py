@@ -44,6 +44,14 @@ def t_interval(values: Sequence[float], lowest: float = -math.inf, highest: floa
     return Interval(max(lowest, mean - margin), min(highest, mean + margin))
 
 
+def wilson_interval(share: float, trials: float, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of a share of `trials` independent instances (Wilson 1927), sensible at 0 and 1 too."""
+    z = statistics.NormalDist().inv_cdf((1 + level) / 2)
+    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    margin = z / (1 + z**2 / trials) * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    return max(0.0, centre - margin), min(1.0, centre + margin)
+
+
 def metric_interval(metric: str, values: Sequence[float]) -> Interval:
     """The t interval of a metric's mean, within the range of the metric."""
     return t_interval(values, 0.0, _highest(metric))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ntmp_cli.evaluation.intervals import wilson_interval
 from ntmp_cli.reporting.plotting import DPI, LINE_STYLES, PALETTE, Dash, figure_style, png, svg_and_png
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Curve:
     accuracy: list[tuple[int, float]]
     iterations: Sequence[int] = ()
     """Steps of the optimiser until the end of each epoch; none for methods without steps."""
+    warmup_end: int | None = None
+    """The last epoch whose objective has a warm-up term; None without a warm-up."""
 
 
 class Band(NamedTuple):
@@ -68,8 +71,8 @@ _PANELS: dict[str, Callable[[Curve], Points]] = {
 def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     """Per group a row of three panels: training objective, held-out risk, test accuracy.
 
-    Lines are means over seeds and bands one standard deviation to either side. Returns the figure as
-    `svg` and `png`; nothing when there are no curves.
+    Lines are means over seeds and bands one standard deviation to either side; a dotted line is the end of the warm-up.
+    Returns the figure as `svg` and `png`; nothing when there are no curves.
     """
     looks = looks_of(list(dict.fromkeys(curve.label for curve in curves)))
 
@@ -83,7 +86,7 @@ def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Diagram:
-    """One run's bins of probability: share of instances, mean probability, share of positives (None where empty).
+    """One run's bins of equal mass: mean probability, share of positives, effective number of instances.
 
     `scaling` says what the temperature was fitted to. Runs that share label, group and scaling differ in the seed.
     """
@@ -91,9 +94,9 @@ class Diagram:
     label: str
     group: str
     scaling: str
-    mass: Sequence[float]
-    confidence: Sequence[float | None]
-    frequency: Sequence[float | None]
+    confidence: Sequence[float]
+    frequency: Sequence[float]
+    instances: Sequence[float]
 
 
 # The panels of a row of reliability diagrams.
@@ -103,8 +106,8 @@ _SCALINGS = {"none": "as scored", "labels": "temperature by labels", "counts": "
 def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str, bytes]:
     """Per group a row of panels, one per temperature: share of positives against probability, bin by bin.
 
-    Bins are pooled over seeds; a point's area grows with the share of instances in its bin, and on the diagonal
-    probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
+    Bins hold the same share of the instances each; their points are means over seeds with 95 % intervals, and on the
+    diagonal probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
     """
     looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 
@@ -148,19 +151,18 @@ def tuple_montage(images: NDArray[np.floating[Any]], captions: Sequence[str], ti
 # Reliability ---------------------------------------------------------------------------------------
 
 
-def pooled_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
-    """Mass, confidence and frequency of the bins of several seeds together, all of the same weight; no empty bin."""
-    mass, confidence, frequency = (
-        np.array([[0.0 if value is None else value for value in getattr(diagram, name)] for diagram in diagrams])
-        for name in ("mass", "confidence", "frequency")
+def mean_bins(diagrams: Sequence[Diagram]) -> tuple[NDArray[np.float64], ...]:
+    """Confidence, frequency and its 95 % limits, bin by bin, as means over seeds.
+
+    Seeds share their test instances, so that more seeds do not narrow an interval: it is that of one test split.
+    """
+    confidence, frequency, instances = (
+        np.mean([getattr(diagram, name) for diagram in diagrams], axis=0)
+        for name in ("confidence", "frequency", "instances")
     )
-    total = mass.sum(axis=0)
-    full = total > 0
-    return (
-        total[full] / len(diagrams),
-        (mass * confidence).sum(axis=0)[full] / total[full],
-        (mass * frequency).sum(axis=0)[full] / total[full],
-    )
+    limits = [wilson_interval(*bin_) for bin_ in zip(frequency.tolist(), instances.tolist(), strict=True)]
+    low, high = np.array(limits).T
+    return confidence, frequency, low, high
 
 
 def _plot_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: dict[str, Look]) -> None:
@@ -170,10 +172,11 @@ def _plot_reliability(ax: Axes, name: str, diagrams: Sequence[Diagram], looks: d
     for label, look in looks.items():
         members = [diagram for diagram in diagrams if diagram.label == label]
         if members:
-            mass, confidence, frequency = pooled_bins(members)
-            # Bins of few instances scatter; pale lines keep the large points in front.
-            ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2, alpha=0.35)
-            ax.scatter(confidence, frequency, s=8 + 150 * mass, color=look.color, alpha=0.85, linewidths=0)
+            confidence, frequency, low, high = mean_bins(members)
+            spread = np.maximum([frequency - low, high - frequency], 0)
+            ax.errorbar(confidence, frequency, spread, fmt="none", color=look.color, elinewidth=1.1, alpha=0.6)
+            ax.plot(confidence, frequency, color=look.color, linestyle=look.linestyle, linewidth=1.2, alpha=0.5)
+            ax.scatter(confidence, frequency, s=18, color=look.color, linewidths=0, zorder=3)
     if not diagrams:
         ax.text(0.5, 0.5, "not fitted", transform=ax.transAxes, ha="center", va="center", color="0.5")
 
@@ -229,11 +232,36 @@ def _plot_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
                 linewidth=0,
             )
         epochs.update(band.epochs.tolist())
+    if epochs:
+        _mark_warmup(ax, curves, looks)
     if len(epochs) == 1:  # matplotlib would spread one epoch over ticks such as 0.98
         ax.set_xlim(min(epochs) - 1, max(epochs) + 1)
     elif not epochs:
         ax.set(xticks=[], yticks=[])
         ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center", color="0.5")
+
+
+def _mark_warmup(ax: Axes, curves: Sequence[Curve], looks: dict[str, Look]) -> None:
+    """A dotted line per label at the end of its warm-up, the mean over seeds; the first one says what it is."""
+    said = False
+    for label, look in looks.items():
+        ends = [curve.warmup_end for curve in curves if curve.label == label and curve.warmup_end is not None]
+        if not ends:
+            continue
+        end = float(np.mean(ends))
+        ax.axvline(end, color=look.color, linewidth=1.1, linestyle=":")
+        if not said:
+            ax.annotate(
+                "warm-up ends",
+                (end, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -1),
+                textcoords="offset points",
+                va="top",
+                fontsize=7.5,
+                color="0.3",
+            )
+        said = True
 
 
 def panel_grid(

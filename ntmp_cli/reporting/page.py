@@ -15,6 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ntmp_cli.reporting.rendering import Table, TableCell, to_latex
+from ntmp_cli.reporting.single_run import SingleRun
+
+LONG_WORD = 24
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class PageFigure:
     caption: str
     svg: bytes
     lines: Sequence[str] = ()
+    text: str = ""
+    """What the figure shows, for readers who do not see it; its heading where this is empty."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,12 @@ class Page:
     title: str
     verdict: str
     summary: Sequence[str]
+    single: SingleRun | None
     chart: PageFigure | None
     comparisons: PageTable | None
     tables: Sequence[PageTable]
     figures: Sequence[PageFigure]
+    run_table: PageTable | None
     runs: Sequence[PageRun]
     lineage: Mapping[str, str]
     version: str
@@ -90,7 +97,15 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"data_uri": _data_uri, "sort_key": _sort_key, "latex": to_latex, "setting": _setting}
+    environment.filters |= {
+        "data_uri": _data_uri,
+        "sort_key": _sort_key,
+        "heading": _heading,
+        "number": _number,
+        "has_long_word": _has_long_word,
+        "latex": to_latex,
+        "setting": _setting,
+    }
     return environment
 
 
@@ -110,6 +125,21 @@ def _sort_key(cell: TableCell) -> str:
     """What a numeric column is sorted by; empty where there is no number, which goes last."""
     number = cell.number
     return "" if number is None or number != number else repr(number)
+
+
+def _heading(text: str) -> str:
+    """A line may break after an underscore of a metric's name."""
+    return text.replace("_", "_\u200b")
+
+
+def _number(text: str) -> str:
+    """A line may break before a spread, not inside it."""
+    return text.replace("± ", "±\u00a0")
+
+
+def _has_long_word(text: str) -> bool:
+    """Whether a cell has to be broken inside a word, lest its column widen the table."""
+    return any(len(word) > LONG_WORD for word in text.split())
 
 
 def _setting(value: Any) -> str:

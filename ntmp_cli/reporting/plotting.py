@@ -45,7 +45,7 @@ def figure_style() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; tables and page have it in full.
+        # A name in a script that the font lacks is shown as boxes; tables and page have it in full.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)

@@ -111,7 +111,8 @@ def setup_words(rows: Sequence[SummaryRow]) -> str:
     cells = list(dict.fromkeys(cell_of(row) for row in rows))
     entries = dict.fromkeys(method_variant_of(row) for row in rows)
     seeds = sorted({row["seeds"] for row in rows})
-    repeated = f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'} each"
+    each = "" if seeds == [1] and len(entries) == len(cells) == 1 else " each"
+    repeated = f"{_counted(seeds[0], 'seed') if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} seeds'}{each}"
     methods = _counted(len(entries), "method")
     if len(cells) == 1:
         (cell,) = cells

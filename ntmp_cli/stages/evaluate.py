@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -45,8 +45,6 @@ from ntmp_cli.counting.recorded import known_counts
 from ntmp_cli.errors import ArtifactError, UsageError, did_you_mean
 from ntmp_cli.evaluation.calibration import (
     Temperature,
-    brier_decomposition,
-    equal_width_bins,
     refuse_nan,
     temperature_by_labels,
 )
@@ -59,6 +57,7 @@ from ntmp_cli.evaluation.comparisons import (
     method_variant_of,
     variants,
 )
+from ntmp_cli.evaluation.diagrams import decisions_of, reliability_of, warmup_end
 from ntmp_cli.evaluation.metrics import (
     BAG_METRICS,
     Bags,
@@ -174,8 +173,8 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
         }
         for by, fit in fits.items()
     ]
-    tables.runs.append({**mark, **_lineage(run)})
-    tables.reliability += [{**mark, **diagram} for diagram in _reliability(scored)]
+    tables.runs.append({**mark, **_lineage(run), "decisions": decisions_of(scored)})
+    tables.reliability += [{**mark, **diagram} for diagram in reliability_of(scored)]
     history, traced = read_history(run), scores["trace_epochs"].tolist()
     accuracy = accuracy_curve(scored.labels, scores["trace"]) if len(scores["trace"]) else np.empty(0)
     tables.curves.append(
@@ -184,6 +183,7 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
             "epochs": [record["epoch"] for record in history],
             "loss": [record["loss"] for record in history],
             "heldout_risk": [record["heldout_risk"] for record in history],
+            "warmup_end": warmup_end(history),
             # Of methods without a gradient nothing.
             "iterations": list(itertools.accumulate(r["batches"] - r["skipped"] for r in history if "batches" in r)),
             "accuracy": [[epoch, value] for epoch, value in zip(traced, accuracy.tolist(), strict=True)],
@@ -235,23 +235,6 @@ def _labels(run: RunArtifact, name: str, tables: _Tables) -> NDArray[np.bool_]:
     if sha256 not in tables.labels:
         tables.labels[sha256] = read_labels(run, name)
     return tables.labels[sha256]
-
-
-def _reliability(scored: Scored) -> Iterator[dict[str, Any]]:
-    """What a reliability diagram shows, per temperature, on the test split as it is and reweighted to π."""
-    for by, forecasts in scored.forecasts.items():
-        for weighting, weights in (("as it is", None), ("at prior", scored.weights_at_prior)):
-            if forecasts is None or (weighting == "at prior" and weights is None):
-                continue
-            bins = equal_width_bins(scored.labels, forecasts.p, weights)
-            yield {
-                "scaling": by or "none",
-                "weighting": weighting,
-                "mass": bins.mass.tolist(),
-                "confidence": [_or_none(value) for value in bins.confidence.tolist()],
-                "frequency": [_or_none(value) for value in bins.frequency.tolist()],
-                "brier": brier_decomposition(scored.labels, forecasts.p, weights)._asdict(),
-            }
 
 
 def _or_none(value: float) -> float | None:

@@ -24,25 +24,29 @@ from ntmp_cli.evaluation.comparisons import MethodVariant
 from ntmp_cli.evaluation.metrics import default_columns
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 from ntmp_cli.plugins import plugin_settings, require_plugins
+from ntmp_cli.reporting.baselines import Baseline, constant_score
 from ntmp_cli.reporting.comparison_table import comparison_table
-from ntmp_cli.reporting.dots import dots_caption, method_dots
+from ntmp_cli.reporting.dots import dots_as_text, dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
 from ntmp_cli.reporting.grid import metric_grid
 from ntmp_cli.reporting.iteration_curves import accuracy_by_iteration
-from ntmp_cli.reporting.operating import operating_of, operating_words, strata_text
+from ntmp_cli.reporting.operating import operating_of, operating_words
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
-from ntmp_cli.reporting.page import Page, PageFigure, PageRun, PageTable, render_page
+from ntmp_cli.reporting.page import Page, PageFigure, PageTable, render_page
 from ntmp_cli.reporting.paper import RunSetting, beside_the_paper
 from ntmp_cli.reporting.prior_curves import metrics_against_prior
 from ntmp_cli.reporting.rendering import Table, escape_markdown, to_csv, to_latex, to_markdown
 from ntmp_cli.reporting.results_table import results_table
+from ntmp_cli.reporting.run_details import group_of, label_of, page_run, run_table
+from ntmp_cli.reporting.single_run import single_run, single_run_verdict
 from ntmp_cli.reporting.verdict import upper_bound, verdict
 from ntmp_cli.reporting.words import comparison_words, study_words, window_words
 
 PAGE = "index.html"
 CHART = "methods"
 COMPARISON_TABLE = "comparisons"
+RUN_TABLE = "all-runs"
 # The columns of the paper's main table and of its small one. Temperatures by counts stand in where labels are unknown.
 MAIN_METRICS = ("ap", "auroc", "ece_scaled_labels", "brier_scaled_labels")
 MAIN_METRICS_WITHOUT_LABELS = ("ap", "auroc", "ece_scaled_counts", "brier_scaled_counts")
@@ -78,22 +82,30 @@ def report(
         **{name: images for name, images, _ in map(_carried, extras, _names(extras))},
     }
     metrics = _metrics(evaluation, config)
-    headline = verdict(evaluation.groups, metrics[0], evaluation.comparisons)
+    alone = evaluation.runs[0] if len(evaluation.runs) == 1 and "decisions" in evaluation.runs[0] else None
+    headline = single_run_verdict(alone) if alone else verdict(evaluation.groups, metrics[0], evaluation.comparisons)
     setup, *leaders, tested = study_words(evaluation.groups, metrics[0], evaluation.comparisons)
     bound = [text for text in [upper_bound(evaluation.groups, metrics[0])] if text]
-    figures = {name: _page_figure(name, images["svg"]) for name, images in plots.items() if name in CAPTIONS and images}
+    figures = {
+        name: _page_figure(name, images["svg"], evaluation)
+        for name, images in plots.items()
+        if name in CAPTIONS and images
+    }
     shown = dict(tables)
     compared = shown.pop(COMPARISON_TABLE, None)
     page = Page(
         title=config.title,
         verdict=headline,
         # How much was tested is in the caption of the comparisons, where there are any.
-        summary=[*bound, setup, *([] if compared else [tested])],
-        chart=_chart(evaluation, metrics[0], plots[CHART]),
+        summary=[*bound, setup, *([] if compared or alone else [tested])],
+        single=None if alone is None else single_run(alone, {row["metric"]: row["value"] for row in evaluation.rows}),
+        chart=None if alone else _chart(evaluation, metrics[0], plots[CHART]),
         comparisons=compared,
-        tables=list(shown.values()),
+        # Of one run the others repeat what the first says.
+        tables=list(shown.values())[: 1 if alone and config.compare is None else None],
         figures=[*figures.values(), *(figure for _, _, figure in map(_carried, extras, _names(extras)))],
-        runs=[_page_run(run) for run in evaluation.runs],
+        run_table=PageTable(RUN_TABLE, "All runs", run_table(evaluation.runs, evaluation.rows, metrics)),
+        runs=[page_run(run) for run in evaluation.runs],
         lineage=_lineage(evaluation.artifact, extras),
         version=__version__,
     )
@@ -245,16 +257,23 @@ CAPTIONS = {
     ),
     "reliability": (
         "Reliability",
-        "Share of positives against predicted probability, the test split reweighted to the prior, in 15 bins pooled "
-        "over seeds. Area of a point: share of instances; on the diagonal probabilities are what they say.",
+        "Share of positives against predicted probability, the test split reweighted to the prior. Each of the ten "
+        "points holds a tenth of the instances; points are means over seeds. Bars: 95 % Wilson intervals of one test "
+        "split. On the diagonal, probabilities are what they say.",
     ),
 }
+WARMUP = (
+    "Dotted line: the end of the warm-up. Until then the training objective contains a warm-up term, whose weight "
+    "falls to 0; it decides which class is the positive one. From then on self-training masks features and its "
+    "pseudo-labels have their full weight. The training objective may rise there: it is another objective, not a worse "
+    "classifier."
+)
 
 
 def _figures(evaluation: Evaluation, config: ReportConfig) -> dict[str, dict[str, bytes]]:
-    curves = [_curve(row) for row in evaluation.curves]
+    curves, metric = [_curve(row) for row in evaluation.curves], _metrics(evaluation, config)[0]
     return {
-        CHART: method_dots(evaluation.groups, _metrics(evaluation, config)[0]),
+        CHART: method_dots(evaluation.groups, metric, _baselines(evaluation, metric)),
         "learning-curves": learning_curves(curves, title=config.title),
         "accuracy-by-iteration": accuracy_by_iteration(curves, title=config.title),
         "metrics-against-prior": metrics_against_prior(evaluation.groups, title=config.title),
@@ -265,42 +284,50 @@ def _figures(evaluation: Evaluation, config: ReportConfig) -> dict[str, dict[str
 def _chart(evaluation: Evaluation, metric: str, images: Mapping[str, bytes]) -> PageFigure | None:
     if not images:
         return None
-    return PageFigure(CHART, f"All methods: {metric}", dots_caption(evaluation.groups, metric), images["svg"])
+    caption = dots_caption(evaluation.groups, metric, _baselines(evaluation, metric))
+    text = dots_as_text(evaluation.groups, metric)
+    return PageFigure(CHART, f"All methods: {metric}", caption, images["svg"], text=text)
 
 
-def _page_figure(name: str, svg: bytes) -> PageFigure:
+def _baselines(evaluation: Evaluation, metric: str) -> dict[DataCell, Baseline]:
+    """What a constant score reaches, by cell; evaluations of earlier versions do not tell."""
+    decisions: dict[DataCell, list[dict[str, Any]]] = {}
+    for run in evaluation.runs:
+        if "decisions" in run:
+            decisions.setdefault(cell_of(cast(SummaryRow, run)), []).append(run["decisions"])
+    found = {cell: constant_score(metric, members) for cell, members in decisions.items()}
+    return {cell: baseline for cell, baseline in found.items() if baseline is not None}
+
+
+def _page_figure(name: str, svg: bytes, evaluation: Evaluation) -> PageFigure:
     heading, caption = CAPTIONS[name]
+    warms_up = any(row.get("warmup_end") is not None for row in evaluation.curves)
+    if name == "learning-curves" and warms_up:
+        caption = f"{caption} {WARMUP}"
     return PageFigure(name, heading, caption, svg)
 
 
 def _diagrams(rows: Sequence[dict[str, Any]]) -> list[Diagram]:
     """At the prior that scores are probabilities at; a test split without both classes cannot be reweighted to it."""
     return [
-        Diagram(_label(row), _group(row), row["scaling"], row["mass"], row["confidence"], row["frequency"])
+        Diagram(label_of(row), group_of(row), row["scaling"], **row["equal_mass"])
         for row in rows
-        if row["weighting"] == "at prior"
+        if row["weighting"] == "at prior" and "equal_mass" in row
     ]
 
 
 def _curve(row: dict[str, Any]) -> Curve:
     return Curve(
-        label=_label(row),
-        group=_group(row),
+        label=label_of(row),
+        group=group_of(row),
         seed=row["seed"],
         epochs=row["epochs"],
         train_loss=row["loss"],
         heldout_risk=row["heldout_risk"],
         accuracy=[(epoch, value) for epoch, value in row["accuracy"]],
         iterations=row.get("iterations", ()),
+        warmup_end=row.get("warmup_end"),
     )
-
-
-def _label(row: dict[str, Any]) -> str:
-    return f"{row['method']} ({row['variant']})" if row["variant"] else str(row["method"])
-
-
-def _group(row: dict[str, Any]) -> str:
-    return f"{row['dataset']} {row['tuples']} π={row['prior']:g}"
 
 
 def _names(artifacts: Sequence[Artifact]) -> list[str]:
@@ -326,27 +353,6 @@ def _carried(
     caption += f" {summary.caption}"
     lines = [f"{window_words(window.to_json())}." for window in summary.windows]
     return name, images, PageFigure(name, f"Sweep of {summary.sweep}", caption, images["svg"], lines)
-
-
-# Runs ----------------------------------------------------------------------------------------------
-
-
-def _page_run(run: dict[str, Any]) -> PageRun:
-    trained_prior = run["trained_prior"]
-    facts = {
-        "method": _label(run),
-        "model": f"{run['model']}, {run['parameters']:,} parameters",
-        "epoch kept": f"{run['selected_epoch']} of {run['epochs']}",
-        "mean rate ᾱ": f"{run['mean_rate']:.4f}",
-        "prior π": f"{run['prior']:g}"
-        + ("" if trained_prior == run["prior"] else f", trained with {trained_prior:.4f}"),
-        "strata": strata_text(operating_of(run).strata),
-        "unlabeled": f"{run['task']['unlabeled']:,}",
-        "written by": f"ntmp {run['package_version']}",
-    }
-    lineage = {"this run": run["sha256"], **{entry["kind"]: entry["sha256"] for entry in run["inputs"]}}
-    about = f"{_label(run)} on {_group(run)}, seed {run['seed']}"
-    return PageRun(run["run"], about, facts, run["config"], run["tuples_config"], lineage)
 
 
 def _lineage(evaluation: Artifact, extras: Sequence[Artifact]) -> dict[str, str]:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from page_reader import Reader, violations
 
 # The name of a data set is whatever a file may be called.
 NAME = '"><img src=x onerror=alert(1)><script>é中 & 100% of $x_1^2$ {#~}\\.npz'
 # Number of the method's column in the table of results.
 METHOD = 5
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-FLAGS += ["--disable-component-update", "--disable-quic"]
 
 
 @pytest.fixture(scope="module")
@@ -46,42 +42,6 @@ def work(ntmp_done, tmp_path_factory) -> Path:
 
 
 # The browser ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright (extra `dev`) is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser was found: none of {', '.join(BROWSERS)} is on the PATH")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield opened
-        opened.close()
-
-
-class Reader:
-    """The page opened from the file system, and everything that the browser said or asked for meanwhile."""
-
-    def __init__(self, browser: Any, report: Path, **context: Any) -> None:
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page = browser.new_context(**context).new_page()
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.url = (report / "index.html").as_uri()
-        self.page.goto(self.url)
-
-    def column(self, table: str, number: int) -> list[str]:
-        cells = f"table[data-name='{table}'] tbody tr:not([hidden]) td:nth-child({number})"
-        return [text.strip() for text in self.page.locator(cells).all_text_contents()]
-
-    def sort(self, table: str, heading: str, key: str | None = None) -> str | None:
-        button = self.page.locator(f"table[data-name='{table}'] th", has_text=heading).get_by_role("button")
-        button.press(key) if key else button.click()
-        return self.page.locator(f"table[data-name='{table}'] th", has_text=heading).get_attribute("aria-sort")
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +122,36 @@ def test_settings_and_lineage_of_every_run_are_one_click_away(reader, work):
     assert lineage.is_visible()
     shown = dict(zip(*(run.locator(tag).all_text_contents() for tag in ("dt", "dd")), strict=True))
     assert (shown["lr"], shown["clamp"]) == (json.dumps(manifest["config"]["lr"]), manifest["config"]["clamp"])
+
+
+def test_at_1280_pixels_nothing_is_wider_than_the_page(reader):
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert reader.too_wide() == []
+
+
+def test_the_chart_has_its_values_as_text(reader):
+    text = reader.page.locator("#methods img").get_attribute("alt")
+    assert text.startswith("Mean accuracy (%) of every method. npz:")
+    assert "supervised" in text
+
+
+def test_a_link_of_the_table_of_runs_opens_the_settings_of_the_run(browser, work):
+    reader = Reader(browser, work / "report")
+    link = reader.page.locator("table[data-name='all-runs']").get_by_role("link", name="ure-1", exact=True)
+    link.press("Enter")
+    run = reader.page.locator("details.run", has_text="ure-1")
+    assert run.evaluate("run => run.open")
+    assert run.locator("summary").evaluate("summary => summary === document.activeElement")
+    box = reader.page.locator("input[data-filter='run-list']")
+    box.fill("discriminant-0")
+    assert reader.page.locator("output[data-count='run-list']").text_content() == "1 of 6 runs"
+    assert not run.is_visible()
+    assert reader.said == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_accessibility_checker_finds_nothing(browser, work, scheme):
+    assert violations(browser, work / "report", scheme) == []
 
 
 def test_on_a_phone_wide_tables_scroll_inside_their_own_box(browser, work):

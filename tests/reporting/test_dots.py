@@ -8,14 +8,18 @@ import pytest
 from PIL import Image
 from summary_rows import group
 
-from ntmp_cli.evaluation.summary import SummaryRow
-from ntmp_cli.reporting.dots import dots_caption, method_dots
+from ntmp_cli.evaluation.summary import SummaryRow, cell_of
+from ntmp_cli.reporting.baselines import Baseline
+from ntmp_cli.reporting.dots import NO_BASELINES, Baselines, dots_as_text, dots_caption, method_dots
 
 BLUE = (0x00, 0x72, 0xB2)
 
 
-def pixels(summary: list[SummaryRow], metric: str = "accuracy") -> np.ndarray:
-    with Image.open(io.BytesIO(method_dots(summary, metric)["png"])) as image:
+MAJORITY = {cell_of(group("a", 0.9)): Baseline("majority class", 0.6, "always answering the more frequent class")}
+
+
+def pixels(summary: list[SummaryRow], metric: str = "accuracy", baselines: Baselines = NO_BASELINES) -> np.ndarray:
+    with Image.open(io.BytesIO(method_dots(summary, metric, baselines)["png"])) as image:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
@@ -56,7 +60,7 @@ def test_panels_are_added_by_cell_three_in_a_row() -> None:
         pixels([group("a", 0.9, prior=prior / 10) for prior in range(1, count + 1)]) for count in (1, 3, 4)
     )
     assert one.shape == three.shape
-    assert four.shape[0] == pytest.approx(2 * one.shape[0], abs=2)
+    assert four.shape[0] == pytest.approx(2 * one.shape[0] - 25, abs=2)
 
 
 def test_nothing_without_values_and_one_seed_is_a_dot() -> None:
@@ -69,5 +73,31 @@ def test_the_caption_explains_what_is_there() -> None:
         "Dots: means over seeds. Lines: 95 % t intervals of the mean."
     )
     assert dots_caption([group("supervised", 0.9, std=None, seeds=1)], "accuracy") == (
-        "Dots: values of one seed. Hollow: trained on labels, an upper bound."
+        "Dots: values of one seed. Hollow, with a dashed line: trained on labels, an upper bound."
+    )
+    assert dots_caption([group("a", 0.9)], "accuracy", MAJORITY).endswith(
+        "Dotted line: always answering the more frequent class."
+    )
+
+
+def test_the_majority_class_and_the_upper_bound_are_lines_over_the_whole_panel() -> None:
+    vermilion = (0xD5, 0x5E, 0x00)
+    rows = [group("a", 0.9), group("b", 0.8), group("supervised", 0.95)]
+    assert not (np.abs(pixels(rows) - vermilion).sum(-1) < 120).any()
+    found = np.abs(pixels(rows, baselines=MAJORITY) - vermilion).sum(-1) < 120
+    # In one column the dots of the line reach over a third of the figure: titles, axis and legend have the rest.
+    assert max(int(np.ptp(np.flatnonzero(column))) for column in found.T if column.any()) > found.shape[0] / 3
+
+
+@pytest.mark.parametrize(("rows", "dashed"), [(2, 0), (3, 3)])
+def test_an_upper_bound_has_a_dashed_line_a_separator_and_a_name_in_the_legend(rows: int, dashed: int) -> None:
+    summary = [group("a", 0.9), group("b", 0.8), group("supervised", 0.95)][:rows]
+    assert method_dots(summary, "accuracy")["svg"].count(b"stroke-dasharray") == dashed
+    assert method_dots(summary, "accuracy", MAJORITY)["svg"].count(b"stroke-dasharray") == dashed + 2
+
+
+def test_readers_who_do_not_see_the_figure_get_its_values() -> None:
+    rows = [group("a", 0.8), group("b", 0.9), group("supervised", 0.95), group("c", None)]
+    assert dots_as_text(rows, "accuracy") == (
+        "Mean accuracy (%) of every method. mnist 3:1 π=0.5: b 90.00, a 80.00, supervised 95.00."
     )

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ntmp_cli.evaluation.intervals import wilson_interval
 from ntmp_cli.reporting.figures import (
     Curve,
     Diagram,
     learning_curves,
-    pooled_bins,
+    mean_bins,
     reliability_diagrams,
     seed_band,
     tuple_montage,
@@ -144,7 +145,7 @@ def test_montage_wants_a_caption_per_tuple() -> None:
 def diagrams(labels: list[str], groups: list[str], scalings: tuple[str, ...] = ("none", "labels")) -> list[Diagram]:
     rng = np.random.default_rng(1)
     return [
-        Diagram(label, group, scaling, [0.5, 0.0, 0.5], [0.1, None, 0.9], [float(rng.random()), None, 0.8])
+        Diagram(label, group, scaling, [0.1, 0.9], [float(rng.random()), 0.8], [50.0, 50.0])
         for group in groups
         for label in labels
         for scaling in scalings
@@ -166,13 +167,25 @@ def test_no_diagrams_give_no_figure() -> None:
     assert reliability_diagrams([], title="t") == {}
 
 
-def test_bins_of_seeds_are_pooled_by_mass() -> None:
-    first = Diagram("a", "g", "none", [0.75, 0.25, 0.0], [0.1, 0.5, None], [0.0, 1.0, None])
-    second = Diagram("a", "g", "none", [0.25, 0.75, 0.0], [0.2, 0.6, None], [0.4, 0.2, None])
-    mass, confidence, frequency = pooled_bins([first, second])
-    assert mass.tolist() == [0.5, 0.5]
-    assert confidence.tolist() == pytest.approx([(0.75 * 0.1 + 0.25 * 0.2), (0.25 * 0.5 + 0.75 * 0.6)])
-    assert frequency.tolist() == pytest.approx([0.25 * 0.4, 0.25 + 0.75 * 0.2])
+def test_bins_are_means_over_seeds_with_the_interval_of_one_test_split() -> None:
+    first = Diagram("a", "g", "none", [0.1, 0.5], [0.0, 1.0], [100.0, 40.0])
+    second = Diagram("a", "g", "none", [0.2, 0.6], [0.4, 0.2], [100.0, 60.0])
+    confidence, frequency, low, high = mean_bins([first, second])
+    assert confidence.tolist() == pytest.approx([0.15, 0.55])
+    assert frequency.tolist() == pytest.approx([0.2, 0.6])
+    assert [low[0], high[0]] == pytest.approx(wilson_interval(0.2, 100))
+    assert [low[1], high[1]] == pytest.approx(wilson_interval(0.6, 50))
+    again = mean_bins([first, second, first, second])
+    assert [values.tolist() for values in again] == [
+        pytest.approx(values) for values in (confidence, frequency, low, high)
+    ]
+
+
+def test_the_end_of_the_warm_up_is_marked_in_every_panel_that_has_points() -> None:
+    plain = curves(["count", "ure"], ["digits"])
+    warmed = [replace(curve, warmup_end=2) if curve.label == "count" else curve for curve in plain]
+    assert b"warm-up ends" not in learning_curves(plain, title="t")["svg"]
+    assert learning_curves(warmed, title="t")["svg"].count(b"<!-- warm-up ends -->") == 3
 
 
 def test_importing_evaluation_and_reporting_loads_nothing_heavy() -> None:

@@ -40,21 +40,40 @@
     });
   }
 
+  // Rows of a table, or the runs of the list below it, that hold every word of the box.
+  const named = (attribute, name) =>
+    [...document.querySelectorAll(`[data-${attribute}]`)].find((each) => each.dataset[attribute] === name);
   for (const input of document.querySelectorAll("input[data-filter]")) {
     const name = input.dataset.filter;
-    const table = [...document.querySelectorAll("table[data-name]")].find((each) => each.dataset.name === name);
-    const count = [...document.querySelectorAll("output[data-count]")].find((each) => each.dataset.count === name);
+    const table = named("name", name);
+    const count = named("count", name);
+    const entries = () =>
+      table ? [...table.tBodies].flatMap((body) => [...body.rows]) : [...named("list", name).children];
+    const unit = table ? "rows" : "runs";
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
-      for (const row of rows) {
-        const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+      const all = entries();
+      for (const entry of all) {
+        const text = entry.textContent.toLowerCase();
+        entry.hidden = !words.every((word) => text.includes(word));
       }
-      const shown = rows.filter((row) => !row.hidden).length;
-      count.textContent = words.length ? `${shown} of ${rows.length} rows` : "";
+      const shown = all.filter((entry) => !entry.hidden).length;
+      count.textContent = words.length ? `${shown} of ${all.length} ${unit}` : "";
     });
   }
+
+  // A link to a run opens it, also where the filter hides it.
+  const openTarget = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) {
+      target.hidden = false;
+      target.open = true;
+      target.scrollIntoView();
+      target.querySelector("summary").focus();
+    }
+  };
+  window.addEventListener("hashchange", openTarget);
+  openTarget();
 
   for (const button of document.querySelectorAll("button[data-copy]")) {
     const area = document.getElementById(button.dataset.copy);
