@@ -74,4 +74,4 @@ def training_blocks(config: TrainConfig, source: TupleSource) -> FitData:
     (data,) = training_shares(source, config)
     factor, shift = input_normalisation(source, [data], config.normalize)
     scorer = build_scorer("linear", source.instance.shape, factor, shift, config.seed)
-    return fit_data(data, scorer)
+    return fit_data(data, scorer, source.heldout())

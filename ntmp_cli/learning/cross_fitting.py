@@ -20,13 +20,14 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.batches import TrainingData, TupleChunk, UnlabeledChunk
-from ntmp_cli.learning.discriminant import Moments, fit
+from ntmp_cli.learning.discriminant import fit
 from ntmp_cli.learning.fitting import fit_data
 from ntmp_cli.learning.folds import fold_tuples
 from ntmp_cli.learning.groups import rate_shift, usable_rate
 from ntmp_cli.learning.loop import Environment
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.learning.models import build_scorer
+from ntmp_cli.learning.moments import Moments
 from ntmp_cli.learning.prior_free import score_model
 from ntmp_cli.learning.repeats import repeated_share
 from ntmp_cli.learning.results import Watching

@@ -164,12 +164,22 @@ class GradientMethod(Method):
         """An epoch's telemetry, one row per step, as fields of its history record."""
 
 
+class HeldoutInputs(NamedTuple):
+    """Held-out tuples and unlabeled instances as network inputs, flattened."""
+
+    tuples: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+    counts: Counts
+    unlabeled: NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class FitData:
     """Training instances as network inputs, flattened (N, k), in blocks that are read one by one."""
 
     tuples: Callable[[], Iterator[tuple[NDArray[np.float32], NDArray[np.int64], Counts]]]
     unlabeled: Callable[[], Iterator[NDArray[np.float32]]]
+    heldout: Callable[[], HeldoutInputs | None] = lambda: None
 
     def instances(self) -> Iterator[NDArray[np.float32]]:
         """Instances of tuples, then of U."""

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ntmp_cli.learning.discriminant import Discriminant, Moments, fit
+from ntmp_cli.learning.discriminant import Discriminant, fit
 from ntmp_cli.learning.method import FitData
+from ntmp_cli.learning.moments import Moments
 from ntmp_cli.theory.recorded_counts import expected_counts
 from ntmp_cli.theory.strata import Stratum
 from ntmp_cli.tuple_source import Counts, Task

@@ -141,10 +141,10 @@ def _fit(method: FittedMethod, training: Training) -> Trained:
     config, source = training.config, training.source
     data = training.data or training_shares(source, config)
     scorer = _scorer(method, training, data)
-    with long_step(f"fitting the method {config.method}"):
-        fit = method.fit(fit_data(data[0], scorer))
-    scorer.set_linear(fit.weight, fit.bias)
     heldout, test = source.heldout(), source.test_instances()
+    with long_step(f"fitting the method {config.method}"):
+        fit = method.fit(fit_data(data[0], scorer, heldout))
+    scorer.set_linear(fit.weight, fit.bias)
     with long_step("scoring held-out tuples"):
         risk = None if heldout is None else method.heldout_risk(score_heldout(scorer, heldout))
     fields = {"epoch": 1, "loss": None, **fit.fields, "heldout_risk": None if risk is None else risk.value}

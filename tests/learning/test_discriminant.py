@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from scipy.stats import norm
 
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import looks_mirrored
-from ntmp_cli.learning import discriminant
-from ntmp_cli.learning.discriminant import Discriminant, Moments, combine, fit, second_order, whiten
+from ntmp_cli.learning import moments as moments_module
+from ntmp_cli.learning.discriminant import Discriminant, fit
+from ntmp_cli.learning.moments import Moments, pooled_covariance, project, second_order, whiten
+from ntmp_cli.learning.orders import Blend, blended, choose, combine, separations
 
 
 @dataclass(frozen=True)
@@ -316,7 +319,7 @@ def test_pieces_and_blocks_do_not_matter(monkeypatch):
     backwards.add_tuples(x[end:], sizes[cut:], counts[cut:])
     backwards.add_tuples(x[:end], sizes[:cut], counts[:cut])
     assert same(whole, fit(backwards, 0.3), unlabeled)
-    monkeypatch.setattr(discriminant, "BLOCK_ROWS", 5)  # smaller than some tuples
+    monkeypatch.setattr(moments_module, "BLOCK_ROWS", 5)  # smaller than some tuples
     assert same(whole, fit(gathered((x, sizes, counts), unlabeled), 0.3), unlabeled)
 
 
@@ -402,8 +405,8 @@ def test_perfectly_separated_classes_give_finite_scores_on_the_right_sides():
 
 
 def test_very_many_features_are_sketched_and_the_scorer_stays_linear(monkeypatch):
-    monkeypatch.setattr(discriminant, "MOST_FEATURES", 200)
-    monkeypatch.setattr(discriminant, "SKETCH", 64)
+    monkeypatch.setattr(moments_module, "MOST_FEATURES", 200)
+    monkeypatch.setattr(moments_module, "SKETCH", 64)
     rng = np.random.default_rng(21)
     truth = world()
     spread = rng.standard_normal((8, 500)).astype(np.float32)
@@ -473,3 +476,85 @@ def test_unlabeled_instances_that_do_not_fit_are_refused(shape):
     """One feature would be broadcast to all of them."""
     with pytest.raises(ValueError, match="expected instances of shape"):
         Moments(2).add_unlabeled(np.zeros(shape, np.float32))
+
+
+# --- many dimensions: held-out moments choose ---------------------------------------------------------
+
+
+def flat_world(k: int, separation: float = 2.0) -> World:
+    """Features whose covariance over both classes is the identity, as whitened features have it: δ is no component."""
+    rng = np.random.default_rng(k)
+    direction = rng.standard_normal(k)
+    direction /= np.linalg.norm(direction)
+    length = separation / np.sqrt(1 + separation**2 / 4)
+    root = np.eye(k) - (1 - np.sqrt(1 - length**2 / 4)) * np.outer(direction, direction)
+    return World(np.zeros(k), length * direction, root)
+
+
+def moments_of(truth: World, tuples: int, pair: tuple[int, int], prior: float, rng: np.random.Generator) -> Moments:
+    sizes, counts = np.full(tuples, pair[0]), np.full(tuples, pair[1])
+    return gathered(truth.tuples(sizes, counts, rng), unlabeled_of(truth, 2 * tuples, prior, rng))
+
+
+def cosine_of(truth: World, moments: Moments, prior: float, blend: Blend) -> float:
+    white = whiten(moments, prior, blend.components)
+    return abs(truth.cosine(white.basis @ blended(white, blend)))
+
+
+@pytest.mark.parametrize("k", [10, 120, 400])
+@pytest.mark.parametrize(("pair", "prior"), [((3, 1), 0.8), ((5, 2), 0.45)])
+def test_the_choice_is_not_worse_than_the_better_order(k, pair, prior):
+    """By AUC, Φ(d cos/√2): not by more than .01."""
+    rng = np.random.default_rng(k + pair[0])
+    truth = flat_world(k)
+    train, heldout = (moments_of(truth, tuples, pair, prior, rng) for tuples in (4000, 400))
+    chosen = choose(train, heldout, prior, Blend(min(100, k)))
+    auc = {
+        blend: norm.cdf(2 * cosine_of(truth, train, prior, blend) / np.sqrt(2))
+        for blend in (chosen, *(Blend(r, *order) for r in (min(100, k), k) for order in ((1.0, 0.0), (0.0, 1.0))))
+    }
+    assert auc[chosen] > max(auc.values()) - 0.01
+
+
+def test_features_of_equal_variance_need_all_components():
+    rng = np.random.default_rng(31)
+    truth = flat_world(400)
+    train, heldout = (moments_of(truth, tuples, (3, 1), 0.8, rng) for tuples in (6000, 600))
+    plain, judged = fit(train, 0.8), fit(train, 0.8, heldout=heldout)
+    assert plain.components == 100
+    assert judged.components == 400
+    assert truth.cosine(judged.weight) > truth.cosine(plain.weight) + 0.2
+    assert judged.oriented_by == "first order"
+    fresh = unlabeled_of(truth, 20000, 0.8, rng)
+    assert expit(judged.scores(fresh)).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_where_nothing_is_clearly_better_the_usual_blend_stays_to_the_last_bit():
+    rng = np.random.default_rng(32)
+    truth = world()
+    tuples, unlabeled = truth.tuples(*mixed_strata(rng, 500), rng), unlabeled_of(truth, 2000, 0.3, rng)
+    held = gathered(truth.tuples(*mixed_strata(rng, 50), rng), unlabeled_of(truth, 200, 0.3, rng))
+    train = gathered(tuples, unlabeled)
+    assert choose(train, held, 0.3, Blend(8)) == Blend(8)
+    assert np.array_equal(fit(train, 0.3).weight, fit(train, 0.3, heldout=held).weight)
+
+
+def test_held_out_moments_estimate_the_separation_along_any_direction():
+    rng = np.random.default_rng(33)
+    truth = world()
+    held = gathered(truth.tuples(*mixed_strata(rng, 4000), rng), unlabeled_of(truth, 20000, 0.3, rng))
+    along = rng.standard_normal((8, 6))
+    along[:, 0] = truth.truth(0.3)[0]
+    along /= np.sqrt(np.einsum("ki,ki->i", along, pooled_covariance(held) @ along))
+    distance, variance = separations(project(held, 0.3, along))
+    assert distance == pytest.approx(np.abs(truth.delta @ along), abs=0.08)
+    assert distance.argmax() == 0
+    assert (variance > 0).all()
+
+
+def test_held_out_tuples_without_pairs_choose_nothing():
+    rng = np.random.default_rng(34)
+    truth = world()
+    train = gathered(truth.tuples(*mixed_strata(rng, 300), rng), unlabeled_of(truth, 900, 0.3, rng))
+    held = Moments(8)
+    assert choose(train, held, 0.3, Blend(8)) == Blend(8)

@@ -55,6 +55,22 @@ def test_responses_equal_a_loop_over_patches() -> None:
     assert torch.allclose(encoder.responses(x[:1])[0].double(), torch.cat(expected).flatten(), atol=1e-5)
 
 
+def test_a_traced_graph_takes_any_number_of_images() -> None:
+    x = images()
+    encoder = fitted(x, spec=f"{SPEC},views=2")
+    graph = torch.jit.trace(encoder, x[:2])
+    for count in (1, 2, 9):
+        assert torch.allclose(graph(x[:count]), encoder(x[:count]), atol=1e-4)
+
+
+def test_blocks_of_filters_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = images()
+    encoder = fitted(x)
+    whole = encoder.responses(x)
+    monkeypatch.setattr(patches, "RESPONSES_AT_ONCE", 1)  # one filter at a time
+    assert torch.allclose(encoder.responses(x), whole, atol=1e-6)
+
+
 def test_features_of_the_fitted_images_are_white() -> None:
     x = images(300)
     features = fitted(x)(x).double().numpy()

@@ -40,7 +40,8 @@ class ClosedForm(FittedMethod):
 
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
         """The classifier with all that is known of it; unless the prior is trusted, the counts orient it."""
-        from ntmp_cli.learning.discriminant import Moments, fit
+        from ntmp_cli.learning.discriminant import fit
+        from ntmp_cli.learning.moments import Moments
 
         require_orientation(self.task.symmetric, self.prior)
         moments: Moments | None = None
@@ -50,8 +51,14 @@ class ClosedForm(FittedMethod):
         assert moments is not None, "there are tuples"
         for x in data.unlabeled():
             moments.add_unlabeled(x)
+        heldout: Moments | None = None
+        if (judge := data.heldout()) is not None:
+            heldout = Moments(moments.features)
+            heldout.add_tuples(judge.tuples, judge.sizes, judge.counts)
+            if len(judge.unlabeled):
+                heldout.add_unlabeled(judge.unlabeled)
         try:
-            classifier = fit(moments, self.prior)
+            classifier = fit(moments, self.prior, heldout=heldout)
         except (ZeroDivisionError, ValueError) as error:
             raise NotIdentifiableError(
                 f"these tuples do not identify the class means: {error}",

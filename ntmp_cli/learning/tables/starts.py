@@ -10,7 +10,8 @@ from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.recalibration import Recalibration, recalibrate
-from ntmp_cli.learning.discriminant import Moments, fit
+from ntmp_cli.learning.discriminant import fit
+from ntmp_cli.learning.moments import Moments
 from ntmp_cli.learning.tables.data import Standardisation, TableData
 from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_fit, logistic_fit, soft_label_fit
 
