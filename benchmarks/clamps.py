@@ -3,8 +3,8 @@
 python -m benchmarks.clamps --seeds 310 311 312 313 314            # digits, nine cells, all variants
 python -m benchmarks.clamps --seeds 310 311 312 --data mnist       # 3,000 tuples of MNIST
 
-What is in the file is skipped; stop it at any time. Which variants were worth
-judging was chosen on the CHOICE_SEEDS of training_store.py, by tuples 3:1; `flood` was added before other seeds were run.
+What is in the file is skipped; stop it at any time. Which variants were worth judging was chosen on the CHOICE_SEEDS of
+training_store.py, by tuples 3:1; `flood` was added before other seeds were run.
 """
 
 from __future__ import annotations
