@@ -40,8 +40,6 @@ BEFORE = "abs, sixteen batches"
 ADAPTIVE = {
     "slack 1": "max(term, −s.e.)",
     "slack 2": "max(term, −2 s.e.)",
-    "floor 1": "max(term, s.e.)",
-    "flood 0.5": "abs(term − s.e./2)",
     "flood 1": "abs(term − s.e.)",
     "mean-abs": "sign of a running mean",
     "mean-relu": "stop by a running mean",
