@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "README.md": "index.md",
     **{name: name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")},
-    **{name: name for name in ("benchmarks/RESULTS.md", "benchmarks/SCALE.md")},
+    **{name: name for name in ("benchmarks/RESULTS.md", "benchmarks/SCALE.md", "benchmarks/WORKERS.md")},
 }
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 

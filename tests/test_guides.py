@@ -23,6 +23,7 @@ NOT_RUN = (
     *("pip install", "uv tool", "docker ", "ntmp --install-completion"),
     "ntmp make-tuples --dataset mnist",  # its data are downloaded
     "torchrun",  # tests/pipeline/test_torchrun.py
+    "ntmp predict work/run 's3://",  # tests/pipeline/test_predict_partitions.py
 )
 # Less training, fewer cells: what is tested is that the words fit together.
 SHORTER = {
@@ -51,6 +52,15 @@ def tables_of_your_own() -> None:
     table("unlabeled.csv", 100)
     table("test.csv", 100, label=list((np.random.default_rng(0).random(100) < 0.4).astype(int)))
     table("new.csv", 20)
+
+
+def folder_of_tables() -> None:
+    tables_of_your_own()
+    assert run(shlex.split("import-tuples tuples.csv --unlabeled unlabeled.csv --out work/tuples")) == 0
+    assert run(shlex.split("train --tuples work/tuples --model linear --prior 0.4 --out work/run")) == 0
+    Path("new").mkdir()
+    for name in ("a", "b"):
+        table(f"new/{name}.csv", 20)
 
 
 def counts_of_three_classes() -> None:
@@ -104,6 +114,7 @@ PREPARED: dict[str, Callable[[], None]] = {
     "guides/prior.md": simulated_tuples,
     "guides/methods.md": simulated_tuples,
     "guides/pipeline.md": labelled_data,
+    "guides/scale.md": folder_of_tables,
 }
 # Pages whose blocks are run elsewhere: test_tutorial.py, test_guide.py, test_plugins_cli.py, test_docs.py.
 ELSEWHERE = {"tutorial.md", "guides/python.md", "plugins.md", "commands.md", "api.md"}

@@ -23,6 +23,8 @@ from ntmp_cli.counting.objective import CountObjective
 PRIOR_SD = 10.0
 _STEP = 1e-4
 MOST_LEVERAGE = 0.9
+# Instances whose probabilities at all nodes are in memory at a time.
+BLOCK = 2**16
 # Nodes of the normal law of tuples' intercepts.
 _AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
 _WEIGHTS = _RAW / _RAW.sum()
@@ -55,8 +57,11 @@ class CalibratedFit:
     def probabilities(self, basis: Floats) -> tuple[Floats, Floats]:
         """P(y=1) of instances with these columns, of any tuple, and its derivative by their log-odds."""
         z = basis @ self.theta
-        p = expit(z + self.objective.spread * _AT[:, None])
-        mean, slope = _WEIGHTS @ p, _WEIGHTS @ (p * (1 - p))
+        mean, slope = np.empty_like(z), np.empty_like(z)
+        for first in range(0, len(z), BLOCK):
+            block = slice(first, first + BLOCK)
+            p = expit(z[block] + self.objective.spread * _AT[:, None])
+            mean[block], slope[block] = _WEIGHTS @ p, _WEIGHTS @ (p * (1 - p))
         return mean, slope
 
     @property

@@ -37,6 +37,8 @@ MOST_ROUNDS = 500
 SETTLED = 1e-7
 SMALLEST, LARGEST = 1e-6, 0.5
 TINY = 1e-300
+# Of the laws of a length at all nodes that are in memory at a time.
+LAW_BYTES = 8 * 2**20
 NODES = 11
 INTERCEPTS, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
@@ -150,9 +152,13 @@ def _by_length(z: Floats, sizes: Ints, counts: Ints, rate: float, spread: float 
     lengths = []
     for n in np.unique(sizes).tolist():
         indices = np.flatnonzero(sizes == n)
-        members = z[starts[indices][:, None] + np.arange(n)]
-        # Extreme scores leave counts without probability; the noise model needs some.
-        law = np.maximum(np.tensordot(weights, count_law(members + intercepts[:, None, None]), 1), 1e-15)
+        law = np.empty((len(indices), n + 1))
+        step = max(1, LAW_BYTES // (8 * len(weights) * (n + 1)))
+        for first in range(0, len(indices), step):
+            block = slice(first, first + step)
+            members = z[starts[indices[block]][:, None] + np.arange(n)]
+            # Extreme scores leave counts without probability; the noise model needs some.
+            law[block] = np.maximum(np.tensordot(weights, count_law(members + intercepts[:, None, None]), 1), 1e-15)
         at_random = law.mean(axis=0) if spread else binom.pmf(np.arange(n + 1), n, rate)
         binomial = np.maximum(at_random, TINY)
         lengths.append(_Length(n, indices, counts[indices], law / binomial, binomial))
