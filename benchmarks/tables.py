@@ -229,8 +229,8 @@ and MAGIC: bags of 8, 32, 128 and 512 rows with proportions uniform in [0, ½], 
 
 In VerbAgg every person answers the same 24 questions, and the columns of a question have the same values in every
 group. A count is a sum over a group: it cannot tell which question was answered with yes, whatever learns from it. The
-row "columns that counts tell" is logistic regression with all labels, but without such columns. It bounds what any
-learner can have of the counts.
+row "columns that counts tell" is logistic regression with all labels, but without such columns: what these columns
+tell is lost to any learner from counts.
 
 Settings were chosen on other splits (seeds 10 to 14) of the same tables, so the tables themselves are not new to
 the learners. These splits were judged three times. At first KosteckiDillon was .0108 below naive, more than is
@@ -340,7 +340,7 @@ def _told(results: Results, names: list[str]) -> list[str]:
 
 
 def _differs(one: float, other: float) -> bool:
-    return bool(abs(one - other) > 1e-9)
+    return bool(abs(one - other) > 5e-4)  # as far as the page shows it
 
 
 def _without_networks(results: Results, names: list[str]) -> list[str]:
