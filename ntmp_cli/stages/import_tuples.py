@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
@@ -94,6 +95,7 @@ def import_tuples(
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
+        pa.default_memory_pool().release_unused()  # what held the blocks is not needed beside what follows
         splits = _split(imported, config)
         with long_step("computing means and spreads"):
             mapping = _fit(config, opened, imported, splits, temporary)

@@ -14,7 +14,7 @@ BLOCK_BYTES = 2**20
 # Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least, but
 # no more than so many bytes. Some blocks are in memory at a time.
 LEAST_ROWS = 256
-WIDE_BYTES = 16 * 2**20
+WIDE_BYTES = 32 * 2**20
 # A row that is longer than a block cannot be read: a block holds so many rows of usual length in any case.
 FEWEST_ROWS = 4
 HEAD_BYTES = 2**20
