@@ -33,6 +33,7 @@ OTHER_VALUES: dict[str, Any] = {
     "self_training": 0.5,
     "membership": 0.5,
     "trust": "counts",
+    "teacher": "work/run",
     "warmup": "none",
 }
 

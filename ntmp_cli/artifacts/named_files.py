@@ -36,6 +36,18 @@ def encoder_run(config: Settings) -> RunArtifact | None:
     return open_artifact(Path(encoder.removeprefix(RUN)), "run")
 
 
+def teacher_run(config: Settings) -> RunArtifact | None:
+    """The run that teaches a network at first; None where there is none."""
+    teacher: str | None = getattr(getattr(config, "settings", None), "teacher", None)
+    return None if teacher is None else open_artifact(Path(teacher), "run")
+
+
+def teacher_identity(config: Settings) -> dict[str, str]:
+    """The setting `teacher` with the hash of its run in place of a path; empty where there is none."""
+    run = teacher_run(config)
+    return {} if run is None else {"teacher": f"sha256:{run.sha256}"}
+
+
 def encoder_identity(config: Settings) -> dict[str, str]:
     """The setting `encoder` with the hash of its run in place of a path; empty where it names none."""
     run = encoder_run(config)

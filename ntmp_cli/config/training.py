@@ -97,6 +97,12 @@ class TrainConfig(Settings):
         description="Input normalisation; auto: per channel for colour images, per feature for vectors.",
         json_schema_extra=NETWORK,
     )
+    augment: Literal["none", "flip", "crop", "flip+crop"] | None = Field(
+        None,
+        description="Random changes of images in training: mirrored (flip), shifted by up to an eighth of their side "
+        "(crop), or both. Default: flip+crop on cifar10, crop on svhn, else none.",
+        json_schema_extra=NETWORK,
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="Arithmetic of the network; bfloat16 is for accelerators, on most CPUs it is slower.",

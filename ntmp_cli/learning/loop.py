@@ -19,6 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError
+from ntmp_cli.learning.augmentation import Augmentation, seen_at
 from ntmp_cli.learning.averaging import WeightAverage
 from ntmp_cli.learning.callbacks import EpochEnd, Networks, Step
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores
@@ -102,6 +103,7 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
     position = _restore(job, networks, outcome)
     processes, callbacks = env.processes, method.callbacks()
     forward, drops = processes.forward(model), _has_dropout(model)
+    augmentation = Augmentation(config.augment, config.seed)
     half = config.precision == "bfloat16"
     autocast = partial(torch.autocast, env.device.type, torch.bfloat16) if half else nullcontext
     yield from outcome.records
@@ -130,7 +132,8 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
             with _seeded_dropout(drops, config.seed, epoch, number, processes.rank), autocast():
                 for callback in callbacks:
                     callback.on_step(step)
-                scores = forward(step.x).float()
+                # After the callbacks: a teacher has seen the images as they are.
+                scores = forward(_augmented(step, augmentation)).float()
             loss, telemetry = method.loss(processes.all_gather(scores), step.prepared)
             networks.optimizer.zero_grad(set_to_none=True)
             # DDP averages gradients over ranks, but each rank has only its share of their sum.
@@ -164,6 +167,16 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
 def _on_device(x: Tensor, device: torch.device) -> Tensor:
     """Pinned memory lets the copy to a GPU run beside the computation before it."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
+def _augmented(step: Step, augmentation: Augmentation) -> Tensor:
+    """This rank's instances as the network sees them at this step."""
+    if augmentation.is_none:
+        return step.x
+    batch, processes = step.batch, step.processes
+    images = batch.tuple_instances + batch.unlabeled
+    places = augmentation.places(images, step.x.shape[1:], step.epoch, step.number)
+    return seen_at(step.x, *map(processes.local_instances, places))
 
 
 def _has_dropout(model: nn.Module) -> bool:

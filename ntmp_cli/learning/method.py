@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.callbacks import Callback
 
-# What a method knows of single instances: nothing, the probabilities of the closed form, weights that move U to the
-# prior, or (an oracle) the true labels.
-Targets = Literal["none", "discriminant", "weights", "labels"]
+# What a method knows of single instances: nothing, the probabilities of the closed form or of another run, weights that
+# move U to the prior, or (an oracle) the true labels.
+Targets = Literal["none", "discriminant", "teacher", "weights", "labels"]
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def _from_other_side(training: Training, first: Trained, centre: float) -> Train
     start = copy.deepcopy(first.scorer)
     assert isinstance(start, Scorer), "a network is flipped"
     start.flip(centre)
-    settings = config.settings.model_copy(update={"warmup": "none"})
+    settings = config.settings.model_copy(update={"warmup": "none", "teacher": None})
     return replace(
         training,
         config=config.model_copy(update={"settings": settings}),

@@ -55,6 +55,10 @@ class OneProcess:
         """Of rows for the unlabeled instances of the full batch those of this rank."""
         return rows
 
+    def local_instances(self, rows: Tensor) -> Tensor:
+        """Of rows for all instances of the full batch, tuples first, those of this rank."""
+        return rows
+
     def broadcast(self, value: T) -> T:
         """The value of rank 0, on every rank."""
         return value
@@ -109,6 +113,10 @@ class ManyProcesses(OneProcess):
 
     def local_unlabeled(self, rows: Tensor) -> Tensor:
         return torch.split(rows, self._unlabeled)[self.rank]
+
+    def local_instances(self, rows: Tensor) -> Tensor:
+        inside = torch.split(rows[: sum(self._tuple_instances)], self._tuple_instances)[self.rank]
+        return torch.cat([inside, self.local_unlabeled(rows[sum(self._tuple_instances) :])])
 
     def broadcast(self, value: T) -> T:
         values = [value]

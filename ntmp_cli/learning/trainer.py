@@ -23,6 +23,7 @@ from ntmp_cli.learning.orientation import Orientation
 from ntmp_cli.learning.rank_shares import RankShares
 from ntmp_cli.learning.rated_source import RatedSource, source_for
 from ntmp_cli.learning.results import EpochRecord, Trained, TrainingResult, score_heldout
+from ntmp_cli.learning.teacher import Teacher, teacher_targets
 from ntmp_cli.learning.training_data import (
     Batching,
     InstanceTargets,
@@ -52,6 +53,8 @@ class Training:
     """Whether the prior came from elsewhere than the counts of these tuples."""
     true_labels: Callable[[Method], InstanceTargets] | None = None
     """Labels of the training instances, for oracles alone."""
+    teacher: Teacher | None = None
+    """What scores training instances for the warm-up by another run."""
     environment: Environment = field(default_factory=Environment)
 
 
@@ -122,6 +125,11 @@ def _targets(method: GradientMethod, training: Training) -> InstanceTargets | No
                 hint="It is an upper bound for simulated tuples; use the method count on real ones.",
             )
         return training.true_labels(method)
+    if targets == "teacher":
+        if training.teacher is None:
+            raise UsageError("warmup: teacher needs a run that teaches", hint="Use another warm-up.")
+        with long_step("scoring training instances by the teacher"):
+            return teacher_targets(training.config, training.source, training.teacher)
     with long_step("fitting the closed form"):
         if targets == "weights":
             return prior_weights(training.config, training.source)

@@ -29,6 +29,8 @@ from ntmp_cli.artifacts.named_files import (
     encoder_identity,
     encoder_run,
     file_identity,
+    teacher_identity,
+    teacher_run,
     weights_files,
 )
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
@@ -40,6 +42,7 @@ from ntmp_cli.counting.laws import count_noise, law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.expected_of_run import expected_in_use
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.learning.augmentation_choice import with_augmentation
 from ntmp_cli.learning.lengths import with_length
 from ntmp_cli.learning.method import GradientMethod, Method, methods
 from ntmp_cli.learning.model_choice import (
@@ -61,6 +64,7 @@ from ntmp_cli.tuple_source import TupleSource
 
 if TYPE_CHECKING:
     from ntmp_cli.learning.loop import Environment
+    from ntmp_cli.learning.teacher import Teacher
     from ntmp_cli.learning.trainer import Training
 
 log = logging.getLogger(__name__)
@@ -100,7 +104,7 @@ def train(
     if not on_table:
         _require_pool(config, tuples)
     prior = resolve_prior(config, tuples, prior_from)
-    config = _with_length(config, tuples).model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
+    config = _resolved(config, tuples).model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
     plan = training_plan(config, tuples, prior)
     store = CheckpointStore(
         out, plan, resume=options.resume, every_seconds=options.checkpoint_seconds, writes=is_first_process()
@@ -143,13 +147,16 @@ def train(
 def training_epochs(config: TrainConfig, tuples_path: Path) -> int:
     """How many epochs a training will have; 1 where it has none."""
     require_model(config.model)
-    return _with_length(config, open_artifact(tuples_path, "tuples")).epochs or 1
+    return _resolved(config, open_artifact(tuples_path, "tuples")).epochs or 1
 
 
-def _with_length(config: TrainConfig, tuples: TuplesArtifact) -> TrainConfig:
-    """With a number of epochs, where a network is trained."""
+def _resolved(config: TrainConfig, tuples: TuplesArtifact) -> TrainConfig:
+    """With a number of epochs and an augmentation, where a network is trained."""
     source = StoredTuples(tuples)
-    return config if is_table_training(config, source.instance) else with_length(config, source.instance, source.task)
+    if is_table_training(config, source.instance):
+        return config
+    augmented = with_augmentation(config, tuples.summary.dataset, source.instance.shape)
+    return with_length(augmented, source.instance, source.task)
 
 
 def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
@@ -224,12 +231,31 @@ def _train_network(
             source,
             prior_is_known=resolved.source in ("given", "known"),
             true_labels=partial(true_targets, tuples),
+            teacher=_teacher(config, tuples, options.device),
             environment=environment,
         )
         trained = replace(_interruptible(training, store), prior=prior)
         if processes.rank == 0:
             publish(trained, source)
         processes.broadcast("published")
+
+
+def _teacher(config: TrainConfig, tuples: TuplesArtifact, device: str) -> Teacher | None:
+    """The run that the settings name as a teacher, as it scores instances of these tuples."""
+    from ntmp_cli.artifacts.stored_scorer import load_score
+    from ntmp_cli.learning.teacher import Teacher
+
+    run = teacher_run(config)
+    if run is None:
+        return None
+    if config.encoder is not None or run.summary.instance != tuples.summary.instance:
+        what = f"features of the encoder {config.encoder}" if config.encoder else "other instances than these"
+        raise UsageError(
+            f"teacher: {run.path} scores raw instances of shape {run.summary.instance.shape}, but the network learns "
+            f"from {what}",
+            hint="Teach a network without encoder, by a run on the same kind of instances.",
+        )
+    return Teacher(load_score(run, device), run.summary.trained_prior)
 
 
 def train_cell(training: dict[str, Any], tuples: str, out: str, features: str, device: str) -> None:
@@ -278,11 +304,12 @@ def _left_to_training(config: TrainConfig) -> Prior:
 
 def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
     """What a training with these settings on these tuples is known by."""
-    others = (prior.estimate, encoder_run(config))
+    others = (prior.estimate, encoder_run(config), teacher_run(config))
     inputs = (tuples, *(artifact for artifact in others if artifact is not None))
-    resolved = _with_length(config, tuples)
+    resolved = _resolved(config, tuples)
     settings = {**resolved.model_dump(mode="json"), "prior": prior.value, "ranks": _ranks(config)}
-    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES} | encoder_identity(config)
+    files = {name: file_identity(settings[name]) for name in WEIGHTS_FILES}
+    files |= encoder_identity(config) | teacher_identity(config)
     plugins = plugin_settings({"methods": [config.method], "models": [config.model], "encoders": [config.encoder]})
     reads = (*(artifact.path for artifact in inputs), *weights_files(config))
     return Plan("run", {**settings, **files, **plugins}, config.seed, tuple(map(describe_input, inputs)), reads)

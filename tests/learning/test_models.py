@@ -30,7 +30,7 @@ def parameters(model: nn.Module) -> int:
     ("model", "shape"),
     [
         *[("linear", GREY), ("linear", VECTOR), ("mlp", GREY), ("mlp", COLOUR), ("mlp", VECTOR)],
-        *[("resnet20", GREY), ("resnet20", COLOUR)],
+        *[("resnet20", GREY), ("resnet20", COLOUR), ("convnet", GREY), ("convnet", COLOUR)],
     ],
 )
 def test_every_model_gives_one_score_per_instance(model: str, shape: tuple[int, ...]) -> None:
@@ -40,7 +40,7 @@ def test_every_model_gives_one_score_per_instance(model: str, shape: tuple[int, 
 
 
 def test_the_registered_models_are_those_of_the_specification() -> None:
-    assert {"linear", "mlp", "resnet20"} <= set(models.names())
+    assert {"linear", "mlp", "resnet20", "convnet"} <= set(models.names())
 
 
 def test_a_linear_score_is_the_weighted_sum_of_the_flattened_instance() -> None:
@@ -94,7 +94,7 @@ def test_an_unknown_model_is_refused_with_a_suggestion() -> None:
         scorer("resnet2", COLOUR)
 
 
-@pytest.mark.parametrize("model", ["linear", "mlp", "resnet20"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "resnet20", "convnet"])
 def test_the_seed_decides_the_initial_weights(model: str) -> None:
     first, again, other = (scorer(model, COLOUR, seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[key], again[key]) for key in first)

@@ -199,7 +199,7 @@ def test_a_wide_report_lists_its_files_one_per_line(ntmp_done, study, tmp_path):
     [
         ("datasets", ["digits", "gaussians", "mnist", "fashion-mnist", "cifar10", "svhn", "npz", "folder"]),
         ("methods", ["ure"]),
-        ("models", ["linear", "mlp", "resnet20"]),
+        ("models", ["linear", "mlp", "resnet20", "convnet"]),
         ("metrics", ["ap", "auroc", "accuracy", "tpr", "fpr", "f1", "macro_f1"]),
         ("priors", ["moments"]),
         ("count-laws", ["exact", "off-by-one"]),

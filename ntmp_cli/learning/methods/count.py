@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PSEUDO_LABELS_EVERY = 2
 # Fraction of training over which the weight of the warm-up objective falls from 1 to 0.
 WARMUP_FRACTION = 0.5
+# Warm-up objectives that are probabilities of single instances.
+TARGET_WARMUPS = ("discriminant", "teacher")
 # The risk warms up where all data tell its sign: its signal in standard errors.
 WARMUP_SIGNAL = 2.0
 # Mean length above which the membership of instances is learned: a count tells little of so many members.
@@ -45,9 +47,15 @@ SIGN_TEST_TUPLES = 1000
 class CountSettings(CountNoiseSettings, MarginSettings):
     """Of the count likelihood with its warm-up and self-training."""
 
-    warmup: Literal["risk", "discriminant", "none"] = Field(
+    warmup: Literal["risk", "discriminant", "teacher", "none"] = Field(
         "risk",
-        description="Objective that moves `count` off its plateau: the unbiased risk, the closed form, or nothing.",
+        description="Objective that moves `count` off its plateau: the unbiased risk, the closed form, the scores of "
+        "another run (--teacher), or nothing.",
+    )
+    teacher: str | None = Field(
+        None,
+        description="Run whose scores a network on pixels learns first, such as one on frozen features; with "
+        "--warmup teacher.",
     )
     self_training: float = Field(
         1.0, ge=0, description="Weight of the averaged network's pseudo-labels of unlabeled instances; 0: off."
@@ -139,13 +147,13 @@ class Count(CountPlain):
     """Exact likelihood of the counts, with a warm-up that orients it: learns most from tuples.
 
     The likelihood alone has a mirrored local optimum and a plateau at constant scores. The warm-up objective (the
-    class-clamped unbiased risk, or cross-entropy with the closed form's probabilities) has a first-order signal and one
-    orientation; its weight falls from 1 to 0 over the first half of training. The risk is used where its sign is beyond
-    the noise of all data; inside the margin it has less weight. A sign test on held-out data flips a network that is
-    certainly mirrored. From a fifth of training on, every
-    second step also learns the averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of
-    it on with a share of their features masked (`mask_rate`). A long tuple's count tells little of its members: there
-    the likelihood of which instances are of tuples and which of the pool is added (`membership`).
+    class-clamped unbiased risk, or cross-entropy with the probabilities of the closed form or of another run) has a
+    first-order signal and one orientation; its weight falls from 1 to 0 over the first half of training. The risk is
+    used where its sign is beyond the noise of all data; inside the margin it has less weight. A sign test on held-out
+    data flips a network that is certainly mirrored. From a fifth of training on, every second step also learns the
+    averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of it on with a share of their
+    features masked (`mask_rate`). A long tuple's count tells little of its members: there the likelihood of which
+    instances are of tuples and which of the pool is added (`membership`).
     """
 
     settings = CountSettings
@@ -158,6 +166,7 @@ class Count(CountPlain):
         assert isinstance(config.settings, CountSettings)
         self.options = config.settings
         require_side(self.options, task, self.prior)
+        require_teacher(self.options)
         expected, strata = counts_behind(task, self.options.count_noise), task.rated_strata
         self._coefficients = cached_coefficients(self.prior, expected=expected)
         sizes = [n * k for n, _, k in strata]
@@ -189,7 +198,7 @@ class Count(CountPlain):
         return self.task.instances / sum(tuples for _, _, tuples in self.task.strata)
 
     def targets(self) -> Targets:
-        return "discriminant" if self.options.warmup == "discriminant" else "none"
+        return self.options.warmup if self.options.warmup in TARGET_WARMUPS else "none"  # type: ignore[return-value]
 
     def callbacks(self) -> Sequence[Callback]:
         from ntmp_cli.learning.orientation import Orientation
@@ -206,7 +215,7 @@ class Count(CountPlain):
         if self._membership:
             plain = replace(plain, membership_weight=self._membership / len(batch.sizes))
         weight = max(0.0, 1 - progress / WARMUP_FRACTION)
-        if self.options.warmup == "discriminant" and weight > 0:
+        if self.options.warmup in TARGET_WARMUPS and weight > 0:
             return replace(plain, warmup_weight=weight, closed_form=batch.targets)
         if self._risk_warmup and weight > 0:
             coefficients = self._coefficients(batch.sizes, self._rated(batch), batch.unlabeled)
@@ -261,8 +270,8 @@ class Count(CountPlain):
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
         nll, first, second, pseudo = telemetry.mean(axis=0).tolist()
         fields = {"nll": nll, "self_training": pseudo}
-        if self.options.warmup == "discriminant":
-            return {**fields, "closed_form": first}
+        if self.options.warmup in TARGET_WARMUPS:
+            return {**fields, "closed_form" if self.options.warmup == "discriminant" else "teacher": first}
         below = (telemetry[:, 1:3] < 0).mean(axis=0).tolist()
         names = RISK_TERMS["class"]
         return {
@@ -303,7 +312,17 @@ class Count(CountPlain):
     @property
     def warms_up(self) -> bool:
         """Whether an objective of one orientation starts the training."""
-        return self.options.warmup == "discriminant" or self._risk_warmup
+        return self.options.warmup in TARGET_WARMUPS or self._risk_warmup
+
+
+def require_teacher(options: CountSettings) -> None:
+    """Refuse a teacher without its warm-up, and the warm-up without a teacher."""
+    if options.warmup == "teacher" and options.teacher is None:
+        raise UsageError("warmup: teacher needs a run that teaches", hint="Give it as --teacher DIR.")
+    if options.teacher is not None and options.warmup != "teacher":
+        raise UsageError(
+            f"teacher: has no effect with the warm-up {options.warmup}", hint="Add --warmup teacher, or leave it out."
+        )
 
 
 def require_side(options: CountSettings, task: Task, prior: float | None) -> None:
