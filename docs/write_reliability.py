@@ -99,6 +99,25 @@ def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -
     return "\n".join(lines)
 
 
+def removed_fixes(facts: Mapping[str, Any]) -> str:
+    """Fixes that were taken out, with how their tests took it."""
+    fixes: Mapping[str, Mapping[str, Any]] = facts["fixes"]
+    rows = [
+        f"| {about} | `{fix['test'].partition('::')[2]}` in {fix['test'].partition('::')[0]} | {fix['outcome']} |"
+        for about, fix in sorted(fixes.items(), key=lambda item: item[1]["point"])
+    ]
+    lines = [
+        "## Tests without their fix",
+        "",
+        "Each fix was taken out of a copy of the package by `python tests/torture/removed_fixes.py`.",
+        "",
+        "| fix | test | the test |",
+        "|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def render() -> str:
     parts = [HEAD]
     for name in ABOUT:
@@ -109,6 +128,8 @@ def render() -> str:
     file = RESULTS / "mutants.json"
     equivalent = json.loads((RESULTS.parent / "equivalent_mutants.json").read_text())
     parts.append(mutants(json.loads(file.read_text()), equivalent) if file.exists() else "## Mutants\n\nNot run.\n")
+    file = RESULTS / "removed-fixes.json"
+    parts += [removed_fixes(json.loads(file.read_text()))] if file.exists() else []
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,20 @@ def torchscript(module: nn.Module, rows: Tensor) -> bytes:
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
         torch.jit.save(torch.jit.trace(module, rows), out)  # type: ignore[no-untyped-call]
+    return _without_call_stacks(out.getvalue())
+
+
+# Where torch keeps the call stack of every operation, with paths of this machine, and a hash that includes them.
+_CALL_STACKS = (".debug_pkl", "/.data/serialization_id")
+
+
+def _without_call_stacks(content: bytes) -> bytes:
+    """The archive without what depends on this machine and on the caller; torch loads it without that."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as given, zipfile.ZipFile(out, "w") as kept:
+        for name in given.namelist():
+            if not name.endswith(_CALL_STACKS):
+                kept.writestr(zipfile.ZipInfo(name), given.read(name))
     return out.getvalue()
 
 
@@ -88,4 +103,17 @@ def onnx(module: nn.Module, rows: Tensor) -> bytes:
             verbose=False,
         )
     program.save(out)
-    return out.getvalue()
+    return _without_metadata(out.getvalue())
+
+
+def _without_metadata(content: bytes) -> bytes:
+    """The graph without torch's notes on its parts, which hold call stacks with paths of this machine."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    parts = [*model.graph.input, *model.graph.output, *model.graph.initializer]
+    for graph in (model.graph, *model.functions):
+        parts += [graph, *graph.node, *graph.value_info]
+    for part in parts:
+        del part.metadata_props[:]
+    return bytes(model.SerializeToString())

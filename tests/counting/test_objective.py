@@ -79,9 +79,10 @@ def test_gradient_equals_differences_of_the_value(spread: float, noise: float) -
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=3e-4)
 
 
+@NOISE
 @SPREADS
-def test_value_is_the_weighted_sum_of_log_probabilities(spread: float) -> None:
-    observed, weights = CountObservations(SIZES, COUNTS), np.array([1.0, 0.0, 2.0, 0.5])
+def test_value_is_the_weighted_sum_of_log_probabilities(spread: float, noise: float) -> None:
+    observed, weights = CountObservations(SIZES, COUNTS, count_noise(noise)), np.array([1.0, 0.0, 2.0, 0.5])
     z = scores(observed.instances)
     value, gradient = CountObjective(observed, spread, weights).value_and_gradient(z)
     assert value == pytest.approx(weights @ CountObjective(observed, spread).log_prob(z))

@@ -17,6 +17,7 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 
 from ntmp_cli.data.formats import (
+    npy_header,
     read_cifar_batch,
     read_idx,
     read_image,
@@ -340,6 +341,23 @@ def test_npz_without_the_names_lists_what_it_holds(write, tmp_path):
     error = refusal(read_npz, write.npz(tmp_path / "a.npz", images=[1], labels=[2]), XY)
     assert "holds images, labels" in error.message
     assert "Expected x, y." in error.hint
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_headers_of_arrays_are_read(version):
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asfortranarray(np.zeros((3, 2), dtype=np.int16)), version=version)
+    stream.seek(0)
+    assert npy_header(stream) == ((3, 2), True, np.dtype(np.int16))
+    assert len(stream.read()) == 12
+
+
+def test_headers_of_other_versions_are_refused():
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.zeros(3), version=(3, 0))
+    stream.seek(0)
+    with pytest.raises(ValueError, match=r"version \(3, 0\) of the npy format"):
+        npy_header(stream)
 
 
 def test_npz_with_objects_is_refused_without_running_them(write, tmp_path):

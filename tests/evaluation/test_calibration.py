@@ -169,6 +169,13 @@ def test_what_cannot_be_fitted_is_named(labels: list[bool], scores: list[float],
     assert temperature.value == pytest.approx(value, nan_ok=True)
 
 
+def test_a_temperature_near_the_hottest_is_fitted() -> None:
+    temperature = temperature_by_labels(np.full(40, 7.0), np.arange(40) < 21)
+    assert temperature.fit == "fitted"
+    assert temperature.value == pytest.approx(7 / math.log(21 / 19))
+    assert HOTTEST / 2 < temperature.value < HOTTEST
+
+
 # The likelihood of counts --------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -12,6 +13,8 @@ import own_data
 import pyarrow.csv as pacsv
 import pytest
 import torch
+
+import ntmp_cli
 
 
 def exported(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,6 +74,19 @@ def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_pa
     assert greatest_difference(tmp_path / "e", rows, own / f"{model}.csv") < 1e-5
     assert len(exported(tmp_path / "e", rows[:1])[0]) == 1
     assert json.loads((tmp_path / "e" / "export.json").read_text())["columns"] == list(own_data.FEATURES)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "torchscript"])
+def test_an_export_names_no_path_of_the_machine(kind, own, tmp_path, ntmp_done):
+    """Torch notes the call stack of every operation: exports of other callers and machines would have other bytes."""
+    ntmp_done("export", own / "mlp", "--format", kind, "--out", tmp_path / "e")
+    (file,) = (tmp_path / "e").glob("model.*")
+    texts = [file.read_bytes()]
+    if kind == "torchscript":
+        with zipfile.ZipFile(file) as archive:
+            texts = [archive.read(name) for name in archive.namelist()]
+    folders = [str(Path(module.__file__).parent).encode() for module in (ntmp_cli, torch)]
+    assert not [folder for folder in folders if any(folder in text for text in texts)]
 
 
 @pytest.mark.slow

@@ -40,6 +40,13 @@ def test_a_wide_interval_ends_the_window_and_is_critical():
     assert reached.wide == (-0.1,)
 
 
+def test_points_at_the_limits_are_in_the_window():
+    points = [known(0.0, 0.75), known(0.1, 0.5, 0.5), known(0.2, 0.4375)]
+    reached = robustness_window(points, tolerance=0.25, max_width=0.5)
+    assert reached.interval == (0.0, 0.1)
+    assert (reached.critical_ci, reached.critical_performance) == (0.1, 0.2)
+
+
 def test_both_sides_are_critical_when_both_are_as_near():
     reached = window([known(-0.1, 0.8), known(0.0, 0.9), known(0.1, 0.8)])
     assert reached.changed == (-0.1, 0.1)

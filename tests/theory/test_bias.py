@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -235,3 +236,5 @@ def test_the_mean_of_noisy_counts_stays_within_its_sub_gaussian_reach(confidence
     reach = sub_gaussian_reach(small, confidence)
     assert (np.abs(away) <= reach).mean() >= confidence
     assert reach < 1 / 3  # far less than the count of one tuple may be off
+    proxy = math.sqrt(30 / 9 + 10 / 25) / 40
+    assert reach == pytest.approx(proxy * math.sqrt(2 * math.log(2 / (1 - confidence))))

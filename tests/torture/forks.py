@@ -6,6 +6,7 @@ The parent never computes with torch or pyarrow itself: their threads would not 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -21,6 +22,7 @@ from pathlib import Path
 
 MEMORY = 2 * 2**30
 SECONDS = 60.0
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def start(work: Callable[[], int], *, limit_memory: bool = True) -> Process:
             sys.stdout, sys.stderr = (
                 os.fdopen(target, "w", closefd=False, errors="backslashreplace") for target in (1, 2)
             )
+            _die_with_parent()
             if limit_memory:
                 _limit_memory()
             code = work()
@@ -121,6 +124,11 @@ def start(work: Callable[[], int], *, limit_memory: bool = True) -> Process:
     for file in files:
         os.close(file)
     return Process(pid, folder, os.pidfd_open(pid))
+
+
+def _die_with_parent() -> None:
+    """Let the system kill this process when the harness ends, however that ends: a case may wait for ever."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit_memory() -> None:

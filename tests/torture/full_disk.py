@@ -72,11 +72,9 @@ class Disks:
             self._known[stage.name] = [1, writes, *between]
         return self._known[stage.name]
 
-    def run(self, number: int) -> Case | None:
+    def run(self, number: int) -> Case:
         stage, turn = self.stages[number % len(self.stages)], number // len(self.stages)
-        if turn >= len(self.writes(stage)):
-            return None
-        k = self.writes(stage)[turn]
+        k = self.writes(stage)[turn % len(self.writes(stage))]
         return _fill(stage, self._corpus, self._folder / "at", self._old(stage) if k % 2 else None, k)
 
     def left_out(self, done: int) -> list[str]:

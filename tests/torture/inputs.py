@@ -24,7 +24,7 @@ from mutations import (
     mutate_table,
     yaml_text,
 )
-from results import Case, Run
+from results import NOT_PREPARED, Case, Run
 from stages import contents
 
 Words = Sequence[object]
@@ -379,9 +379,10 @@ def attack(corpus: Path, seed: int, *, complete: bool = True) -> Run:
 
             result = start(work).wait()
             case = Case(target.name, f"exit {result.code}" if result.code >= 0 else f"signal {-result.code}")
-            if problem := problem_of(target, result, folder):
-                words = (folder / "words").read_text() if (folder / "words").exists() else "not prepared"
-                case.fail(problem, words=words, error=result.err)
+            if not (folder / "words").exists():
+                case.fail(NOT_PREPARED, error=result.err)
+            elif problem := problem_of(target, result, folder):
+                case.fail(problem, words=(folder / "words").read_text(), error=result.err)
             return case
 
     return run

@@ -22,6 +22,8 @@ OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:random_order", "-p", 
 # Libraries are loaded before pytest starts.
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 AT_IMPORT = ""
+# Pytest's codes of an internal error and of no test at all, and an error before it started.
+NOT_TESTED = (3, 5, 70)
 
 
 def copy_of_project(root: Path, folder: Path) -> Path:
@@ -63,12 +65,13 @@ def pytest_in(folder: Path, words: list[str], plugins: list[Any], seconds: float
         os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         sys.dont_write_bytecode = True
         os.chdir(folder)
-        os.setsid()
         sys.path.insert(0, str(folder))
         return int(pytest.main([*OPTIONS, f"--rootdir={folder}", *words], plugins))
 
-    process = start(work, limit_memory=False)
-    return process.wait(seconds)
+    ended = start(work, limit_memory=False).wait(seconds)
+    if ended.code in NOT_TESTED:
+        raise RuntimeError(f"pytest {' '.join(words)}: {ended.code}\n{ended.out[-2000:]}{ended.err[-2000:]}")
+    return ended
 
 
 class Watch:

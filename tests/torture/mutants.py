@@ -56,7 +56,7 @@ COVERED = {
     "ntmp_cli/artifacts/manifest.py": "tests/artifacts/test_manifest.py",
     "ntmp_cli/artifacts/checkpoints.py": "tests/artifacts/test_checkpoints.py",
     "ntmp_cli/artifacts/shards.py": "tests/artifacts/test_shards.py",
-    "ntmp_cli/learning/groups.py": "tests/learning/test_groups.py",
+    "ntmp_cli/learning/groups.py": "tests/learning/test_groups.py tests/learning/test_orientation.py",
     "ntmp_cli/learning/risk.py": "tests/learning/test_risk.py",
     "ntmp_cli/sweeps/windows.py": "tests/sweeps/test_windows.py",
     "ntmp_cli/unpacking.py": "tests/data/test_hostile_files.py",
@@ -208,10 +208,10 @@ class Figures:
 
 
 def go_on(figures: Figures, laboratory: Laboratory, chosen: argparse.Namespace) -> None:
-    """Mutants of the seed that were not tried yet."""
-    began = time.monotonic()
-    mutants = sample(chosen.mutants, chosen.seed)
-    for number in range(figures.done.get(str(chosen.seed), 0), len(mutants)):
+    """So many more mutants of the seed."""
+    began, done = time.monotonic(), figures.done.get(str(chosen.seed), 0)
+    mutants = sample(done + chosen.mutants, chosen.seed)
+    for number in range(done, len(mutants)):
         if time.monotonic() - began > chosen.seconds:
             break
         mutant, before = mutants[number], time.monotonic()

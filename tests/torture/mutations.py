@@ -169,7 +169,8 @@ def mutate_hdf5(path: Path, rng: random.Random) -> None:
             case 3:
                 shape, dtype = file[name].shape, file[name].dtype
                 del file[name]
-                file.create_dataset(name, (10**9, *shape[1:]), dtype, chunks=(2**16, *shape[1:]) if shape else None)
+                inner = tuple(max(1, size) for size in shape[1:])
+                file.create_dataset(name, (10**9, *inner), dtype, chunks=(2**16, *inner) if shape else None)
             case 4:
                 file.create_group("extra") if rng.random() < 0.5 else file.create_dataset("extra", data=np.arange(3))
             case _:

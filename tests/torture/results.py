@@ -16,6 +16,8 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results")
 SECONDS_BETWEEN_SAVES = 10.0
+# A mistake of the harness: no command was run.
+NOT_PREPARED = "not prepared"
 
 
 @dataclass
@@ -30,8 +32,8 @@ class Case:
         self.problems.append({"kind": kind, **{name: str(value)[-1500:] for name, value in facts.items()}})
 
 
-# Carries out the case of a number; None where there is no such case.
-Run = Callable[[int], Case | None]
+# Carries out the case of a number.
+Run = Callable[[int], Case]
 
 
 @dataclass
@@ -74,17 +76,17 @@ class Part:
         temporary.write_text(json.dumps(facts, indent=1) + "\n")
         temporary.replace(folder / f"{self.name}.json")
 
-    def go_on(self, run: Run, seed: int, cases: int, folder: Path, until: float) -> None:
-        """Carry out the cases of a seed that are not done, up to a number of them or to a moment."""
+    def go_on(self, run: Run, seed: int, more: int, folder: Path, until: float) -> None:
+        """Carry out so many more cases of a seed, or fewer where a moment comes before."""
         began = saved = time.monotonic()
-        for number in range(self.done.get(str(seed), 0), cases):
+        done = self.done.get(str(seed), 0)
+        for number in range(done, done + more):
             if (now := time.monotonic()) > until:
                 break
             case = run(number)
             self.done[str(seed)] = number + 1
-            if case is not None:
-                self._add(case, seed, number)
-            if case is not None and (case.problems or now - saved > SECONDS_BETWEEN_SAVES):
+            self._add(case, seed, number)
+            if case.problems or now - saved > SECONDS_BETWEEN_SAVES:
                 self.seconds, began, saved = self.seconds + time.monotonic() - began, time.monotonic(), now
                 self.write(folder)
         self.seconds += time.monotonic() - began
@@ -102,9 +104,9 @@ class Part:
         """Carry out again what failed; what ends as it should is mended."""
         for seed, number in sorted({(failure["seed"], failure["number"]) for failure in self.failures}):
             case = run_of_seed(seed)(number)
-            if case is not None and case.problems:
+            if case.problems:
                 continue
             mended = [f for f in self.failures if (f["seed"], f["number"]) == (seed, number)]
-            self.mended += Counter(failure["kind"] for failure in mended)
+            self.mended += Counter(failure["kind"] for failure in mended if failure["kind"] != NOT_PREPARED)
             self.failures = [failure for failure in self.failures if failure not in mended]
             self.write(folder)

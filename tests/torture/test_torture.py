@@ -60,7 +60,7 @@ def figures(tmp_path: Path, part: str, *words: object) -> dict[str, Any]:
     return facts
 
 
-def counting_part(tmp_path: Path, numbers: list[int], failing: set[int], cases: int, seed: int = 3) -> Part:
+def counting_part(tmp_path: Path, numbers: list[int], failing: set[int], more: int, seed: int = 3) -> Part:
     """A part of which every case is noted in `numbers`, and some fail."""
 
     def run(number: int) -> Case:
@@ -71,14 +71,14 @@ def counting_part(tmp_path: Path, numbers: list[int], failing: set[int], cases: 
         return case
 
     part = Part.read("inputs", tmp_path)
-    part.go_on(run, seed, cases, tmp_path, math.inf)
+    part.go_on(run, seed, more, tmp_path, math.inf)
     return Part.read("inputs", tmp_path)
 
 
 def test_a_run_goes_on_where_the_last_one_of_its_seed_stopped(tmp_path):
     numbers: list[int] = []
     counting_part(tmp_path, numbers, set(), 3)
-    part = counting_part(tmp_path, numbers, {4}, 5)
+    part = counting_part(tmp_path, numbers, {4}, 2)
     assert numbers == [0, 1, 2, 3, 4]
     assert (part.cases, part.outcomes, part.by_target) == (5, {"exit 3": 5}, {"reader": 5})
     assert part.failures == [{"seed": 3, "number": 4, "target": "reader", "kind": "exit 1", "error": "text"}]

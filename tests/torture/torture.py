@@ -4,8 +4,8 @@
     python tests/torture/torture.py --inputs 10000 --kills 1000 --writes 300 --worker-kills 20
     python tests/torture/torture.py --only inputs --inputs 500 --seed 7 --seconds 600
 
-Figures go to tests/torture/results/ and add up: a run goes on where the last one of its seed stopped, up to the
-numbers that are asked for. `--repeat-failed` repeats the cases that ended as none may, after a fix.
+Figures go to tests/torture/results/ and add up: a run goes on where the last one of its seed stopped, and carries out
+as many more cases as it is asked for. `--repeat-failed` repeats those that ended as none may, after a fix.
 `python docs/write_reliability.py` makes docs/reliability.md of the figures.
 """
 
