@@ -97,7 +97,8 @@ class Part:
         self.outcomes[case.outcome] += 1
         self.by_target[case.target] += 1
         self.failures += [
-            {"seed": seed, "number": number, "target": case.target, **problem} for problem in case.problems
+            {"seed": seed, "number": number, "target": case.target, "outcome": case.outcome, **problem}
+            for problem in case.problems
         ]
 
     def repeat_failed(self, run_of_seed: Callable[[int], Run], folder: Path) -> None:
@@ -108,5 +109,7 @@ class Part:
                 continue
             mended = [f for f in self.failures if (f["seed"], f["number"]) == (seed, number)]
             self.mended += Counter(failure["kind"] for failure in mended if failure["kind"] != NOT_PREPARED)
+            self.outcomes -= Counter([mended[0]["outcome"]])
+            self.outcomes[case.outcome] += 1
             self.failures = [failure for failure in self.failures if failure not in mended]
             self.write(folder)

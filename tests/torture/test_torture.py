@@ -81,7 +81,8 @@ def test_a_run_goes_on_where_the_last_one_of_its_seed_stopped(tmp_path):
     part = counting_part(tmp_path, numbers, {4}, 2)
     assert numbers == [0, 1, 2, 3, 4]
     assert (part.cases, part.outcomes, part.by_target) == (5, {"exit 3": 5}, {"reader": 5})
-    assert part.failures == [{"seed": 3, "number": 4, "target": "reader", "kind": "exit 1", "error": "text"}]
+    failure = {"seed": 3, "number": 4, "target": "reader", "outcome": "exit 3", "kind": "exit 1", "error": "text"}
+    assert part.failures == [failure]
     part = counting_part(tmp_path, numbers, set(), 2, seed=4)
     assert numbers[5:] == [0, 1]
     assert (part.cases, part.done) == (7, {"3": 5, "4": 2})
@@ -93,7 +94,7 @@ def test_a_failed_case_is_repeated_until_it_is_mended(tmp_path):
 
     def run(number: int) -> Case:
         repeated.append(number)
-        case = Case("reader", "exit 3")
+        case = Case("reader", "exit 0")
         if number == 2:
             case.fail("exit 1")
         return case
@@ -102,6 +103,7 @@ def test_a_failed_case_is_repeated_until_it_is_mended(tmp_path):
     part = Part.read("inputs", tmp_path)
     assert repeated == [1, 2]
     assert (part.cases, part.mended, part.failed) == (4, {"exit 1": 1}, {"exit 1": 1})
+    assert part.outcomes == {"exit 0": 1, "exit 3": 3}
     assert [failure["number"] for failure in part.failures] == [2]
 
 
