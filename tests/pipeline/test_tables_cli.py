@@ -80,7 +80,7 @@ def test_scoring_and_exporting_import_only_what_they_use(words, work, tmp_path):
     code = (
         "import json, sys\nfrom ntmp_cli.app import run\n"
         "code = run(json.loads(sys.argv[1]))\n"
-        "unneeded = {'torch', 'sklearn', 'matplotlib', 'pandas', 'scipy.stats'} & set(sys.modules)\n"
+        "unneeded = {'torch', 'sklearn', 'matplotlib', 'scipy.stats'} & set(sys.modules)\n"
         "sys.exit(code or ' '.join(unneeded) or 0)"
     )
     given = json.dumps([word.format(tmp_path) for word in words])
