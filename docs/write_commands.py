@@ -47,10 +47,10 @@ def _sections(command: Any, name: str) -> Iterator[str]:
 
 
 def _section(name: str, command: Any) -> str:
-    summary, _, rest = command.help.partition("\n")
-    body = [line for line in rest.strip().splitlines() if line and not line.startswith("Example:")]
-    example = command.help.partition("Example:")[2].strip()
-    lines = [f"## {name}\n", " ".join([summary, *body]) + "\n", f"```sh\n{example}\n```\n"]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in command.help.split("\n\n")]
+    (example,) = [text.removeprefix("Example: ") for text in paragraphs if text.startswith("Example: ")]
+    body = [text for text in paragraphs if not text.startswith("Example: ")]
+    lines = [f"## {name}\n", " ".join(body) + "\n", f"```sh\n{example}\n```\n"]
     for panel, params in groupby(command.params, lambda param: getattr(param, "rich_help_panel", None)):
         lines += [f"| {panel or 'option'} | meaning |", "| --- | --- |"]
         lines += [*(f"| {_names(param)} | {_escape(param.help or '')} |" for param in params), ""]

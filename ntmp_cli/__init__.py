@@ -1,18 +1,13 @@
 """Instance classifiers from counts: n-tuples with m positives plus an unlabeled pool."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from ntmp_cli.classifier import NTMPClassifier
     from ntmp_cli.python.model_selection import TupleKFold, count_likelihood_score
     from ntmp_cli.python.tuple_rows import count_labels
-
-try:
-    __version__ = version("ntmp")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
 
 __all__ = ["NTMPClassifier", "TupleKFold", "__version__", "count_labels", "count_likelihood_score"]
 
@@ -25,7 +20,19 @@ _LATE = {
 }
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # late: it takes longer than the rest of this file
+
+    try:
+        return version("ntmp")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        globals()[name] = _version()
+        return globals()[name]
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -8,28 +8,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from ntmp_cli import __version__
-from ntmp_cli.commands import (
-    audit,
-    design,
-    estimate_prior,
-    evaluate,
-    explain,
-    export,
-    import_tuples,
-    inspect,
-    list_things,
-    make_tuples,
-    predict,
-    report,
-    run_pipeline,
-    sweep,
-    train,
-)
+from ntmp_cli.commands.lazy import LazyGroup
 from ntmp_cli.commands.steps import steps_on_stderr
 from ntmp_cli.errors import InterruptedRunError, NotIdentifiableError, NtmpError, UsageError, is_memory_error
 from ntmp_cli.plain_text import printable
@@ -37,8 +20,30 @@ from ntmp_cli.plugins import load_plugins, plugin_line
 from ntmp_cli.ranks import is_first_process
 from ntmp_cli.unpacking import LIMIT_VARIABLE
 
+
+class _Commands(LazyGroup):
+    modules: ClassVar[dict[str, str]] = {
+        "make-tuples": "ntmp_cli.commands.make_tuples",
+        "import-tuples": "ntmp_cli.commands.import_tuples",
+        "inspect": "ntmp_cli.commands.inspect",
+        "design": "ntmp_cli.commands.design",
+        "audit": "ntmp_cli.commands.audit",
+        "estimate-prior": "ntmp_cli.commands.estimate_prior",
+        "train": "ntmp_cli.commands.train",
+        "predict": "ntmp_cli.commands.predict",
+        "explain": "ntmp_cli.commands.explain",
+        "export": "ntmp_cli.commands.export",
+        "evaluate": "ntmp_cli.commands.evaluate",
+        "report": "ntmp_cli.commands.report",
+        "run": "ntmp_cli.commands.run_pipeline",
+        "list": "ntmp_cli.commands.list_things",
+        "sweep": "ntmp_cli.commands.sweep",
+    }
+
+
 app = typer.Typer(
     name="ntmp",
+    cls=_Commands,
     help="Instance classifiers from counts: this group of n items has m positives, nobody knows which.",
     epilog="Exit codes: 0 done, 2 usage or configuration, 3 bad or missing data, 4 not identifiable, "
     "130 interrupted, 1 internal error.",
@@ -46,25 +51,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("make-tuples")(make_tuples.command)
-app.command("import-tuples")(import_tuples.command)
-app.command("inspect")(inspect.command)
-app.command("design")(design.command)
-app.command("audit")(audit.command)
-app.command("estimate-prior")(estimate_prior.command)
-app.command("train")(train.command)
-app.command("predict")(predict.command)
-app.command("explain")(explain.command)
-app.command("export")(export.command)
-app.command("evaluate")(evaluate.command)
-app.command("report")(report.command)
-app.command("run")(run_pipeline.command)
-app.add_typer(sweep.app, name="sweep")
-app.command("list")(list_things.command)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from ntmp_cli import __version__
+
         typer.echo(f"ntmp {__version__}")
         raise typer.Exit
 

@@ -13,12 +13,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,8 @@ def _load_file(path: Path) -> ModuleType:
 
 @cache  # to look through all installed packages takes a twentieth of a second
 def _load_packages() -> None:
+    from importlib.metadata import entry_points  # late: --help needs no plugins
+
     for point in entry_points(group=GROUP):
         _load_package(point)
 

@@ -103,9 +103,10 @@ def _require_plain(values: Any, where: str) -> None:
         raise UsageError(f"{where}: more than {MOST_VALUES:,} values, or more than {MOST_LEVELS} levels of nesting")
     for _, value in found:
         if isinstance(value, int) and value.bit_length() > 64:
-            raise UsageError(f"{where}: a number of more than 64 bits, which no setting is")
+            raise UsageError(f"{where}: a number of more than 64 bits, too large for any setting")
         if value is not None and not isinstance(value, str | int | float):
-            raise UsageError(f"{where}: {str(value)[:80]} is a {type(value).__name__}, which no setting is; quote it")
+            kind = type(value).__name__
+            raise UsageError(f"{where}: {str(value)[:80]} is a {kind}, and no setting is a {kind}; quote it")
 
 
 def _scalars(value: Any, level: int) -> Iterator[tuple[int, Any]]:

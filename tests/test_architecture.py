@@ -20,6 +20,7 @@ import typer
 
 from ntmp_cli import __version__
 from ntmp_cli.app import app
+from ntmp_cli.commands.lazy import docstring_of
 from ntmp_cli.errors import UsageError
 from ntmp_cli.registry import REGISTRIES, Facts, Registry
 
@@ -306,6 +307,47 @@ def test_what_needs_no_data_answers_without_heavy_imports(words, shown):
     assert loaded == []
     assert code == (0 if shown else 2)
     assert shown in ended.stdout
+
+
+# Of the commands that a shell or a person calls most: what their answer does not need.
+CONFIGURATION = ["numpy", "pydantic", "yaml", "ntmp_cli.config", "ntmp_cli.commands.options"]
+OTHER_COMMANDS = ["ntmp_cli.commands.sweep", "ntmp_cli.commands.train", "ntmp_cli.config.studies", "rich.markdown"]
+
+
+@pytest.mark.parametrize(
+    ("words", "unneeded"),
+    [
+        (["--help"], [*sorted(HEAVY), *CONFIGURATION]),
+        (["--version"], [*sorted(HEAVY), *CONFIGURATION, "rich.markdown"]),
+        (["list", "methods"], [*sorted(HEAVY), *OTHER_COMMANDS]),
+        (["list", "datasets"], [*sorted(HEAVY), *OTHER_COMMANDS]),
+    ],
+    ids=["help", "version", "methods", "datasets"],
+)
+def test_a_command_imports_what_it_needs_and_no_other_command(words, unneeded):
+    command = [sys.executable, "-c", DRIVER, json.dumps(words), json.dumps(unneeded)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stderr.splitlines()[-1]) == [0, []]
+
+
+def test_the_list_of_commands_has_the_summaries_that_commands_have():
+    """--help reads docstrings from the sources; the commands themselves are imported here."""
+    group = typer.main.get_command(app)
+    assert list(group.commands) == list(group.modules)
+    for name, command in group.commands.items():
+        assert command.name == name
+        assert docstring_of(group.modules[name]) == inspect.cleandoc(command.help), name
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("ntmp est", ["estimate-prior"]), ("ntmp sweep co", ["count-noise"]), ("ntmp train --met", ["--method"])],
+)
+def test_a_shell_completes_commands_and_options(typed, offered):
+    words = {"_NTMP_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    command = [sys.executable, "-m", "ntmp_cli"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **words})
+    assert ended.stdout.split() == offered
 
 
 READ_METHODS = """

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ntmp_cli.commands.options import IfExists, Json, with_config
+from ntmp_cli.commands.options import Device, Features, IfExists, Json, Threads, with_config
 from ntmp_cli.commands.show import identity, show
-from ntmp_cli.commands.train import Device, Features, Threads
 from ntmp_cli.config import AuditConfig
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to audit.", show_default=False)]
@@ -32,12 +31,12 @@ def command(
     features: Features = None,
     json: Json = False,
 ) -> None:
-    """Do the data look as you expect? Creates nothing, or an audit: wrong counts, noise, drift, expected accuracy.
+    """Check counts and pool: wrong counts, noise, drift, expected accuracy. Creates nothing, or an audit directory.
 
     Example: ntmp audit --tuples work/tuples --run work/run-count-0 --out work/audit
 
-    Without --run it says what can be said before training. With it, every training tuple is judged by a network that
-    never saw it, trained here with the settings of the run.
+    Without --run it uses the data alone. With --run it trains networks with the settings of the run, so that each
+    training tuple is judged by a network that was not trained on it.
     """
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import audit_view

@@ -37,7 +37,7 @@ def command(
     if_exists: IfExists = "fail",
     json: Json = False,
 ) -> None:
-    """Say what is identifiable, how well conditioned, which bounds hold, what to change. Creates nothing, or a page.
+    """Judge a design before training: identifiability, variance, bounds, what to change. Creates nothing, or a page.
 
     Example: ntmp design --tuple 3:1@0.5 --tuple 5:2@0.5 --prior 0.3 --num-tuples 5000 --unlabeled-size 20000
     """

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from ntmp_cli.commands.choices import names_of
-from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.options import Device, Features, IfExists, Json, Out, Threads, with_config
 from ntmp_cli.commands.show import identity, show
-from ntmp_cli.commands.train import Device, Features, Threads
 from ntmp_cli.config import EstimatePriorConfig
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory with the unlabeled pool.", show_default=False)]
@@ -32,8 +31,9 @@ def command(
 ) -> None:
     """Estimate the class prior of the unlabeled pool, without any label. Creates a prior directory.
 
-    Example: ntmp estimate-prior --tuples work/tuples --out work/prior, then
-    ntmp train --tuples work/tuples --prior-from work/prior --out work/run
+    `ntmp train --prior-from work/prior` uses it.
+
+    Example: ntmp estimate-prior --tuples work/tuples --out work/prior
     """
     from ntmp_cli.artifacts.priors import read_prior
     from ntmp_cli.commands.progress import limit_threads, watching

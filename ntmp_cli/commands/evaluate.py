@@ -24,7 +24,7 @@ def command(
     wide: Wide = False,
     json: Json = False,
 ) -> None:
-    """Score runs on the hidden test labels and compare them. Creates an evaluation directory.
+    """Evaluate runs on the true test labels and compare them. Creates an evaluation directory.
 
     Example: ntmp evaluate work/run-*-* --reference ure+abs --out work/eval
     """

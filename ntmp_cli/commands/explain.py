@@ -19,12 +19,12 @@ Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples that the run was 
 def command(
     config: ExplainConfig, run: Run, tuples: Tuples, out: Out, if_exists: IfExists = "fail", json: Json = False
 ) -> None:
-    """What does the classifier look at? Creates a table and a figure of its features; of images a saliency map.
+    """Explain which features matter to a classifier. Creates a table and a figure; for images, a saliency map.
 
     Example: ntmp explain work/run-count-0 --tuples work/tuples --out work/explanation
 
-    A feature matters as much as the count likelihood of tuples that the classifier was not trained on falls when the
-    feature is permuted. No label is used.
+    The importance of a feature is how much the count likelihood of unseen tuples falls when the feature is permuted.
+    No label is used.
     """
     from ntmp_cli.commands.views import explanation_view
     from ntmp_cli.stages.explain import explain

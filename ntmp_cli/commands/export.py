@@ -16,7 +16,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_
 
 @with_config(ExportConfig)
 def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fail", json: Json = False) -> None:
-    """Write a run as one file that takes raw rows. Creates a directory with it and export.json, which says how.
+    """Write a run as one file that takes raw rows. Creates a directory with this file and its description, export.json.
 
     Example: ntmp export work/run-0 --format onnx --out work/exported
     """

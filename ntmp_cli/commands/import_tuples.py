@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ntmp_cli.commands.options import PATH_OR_URL, IfExists, Json, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, IfExists, Json, with_config
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.errors import UsageError
@@ -30,7 +30,7 @@ Unlabeled = Annotated[
     typer.Option(
         "--unlabeled",
         **PATH_OR_URL,
-        help="Unlabeled rows, beside those of INPUT without tuple id.",
+        help="Unlabeled rows, in addition to the rows of INPUT without a tuple id.",
         show_default=False,
     ),
 ]
@@ -40,14 +40,12 @@ Test = Annotated[
 Counts = Annotated[
     Any,
     typer.Option(
-        "--counts", **PATH_OR_URL, help="Table of tuple ids and counts, where rows have none.", show_default=False
+        "--counts", **PATH_OR_URL, help="Table of tuple ids and counts, if INPUT has no counts.", show_default=False
     ),
 ]
-AllowOutside = Annotated[
-    bool,
-    typer.Option("--allow-outside", help="Read images outside of the folder of the table that names them."),
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read everything, show how the files are understood, and write nothing.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read everything, show what was understood, write nothing.")]
 
 
 @with_config(ImportTuplesConfig)
@@ -63,7 +61,7 @@ def command(
     if_exists: IfExists = "fail",
     json: Json = False,
 ) -> None:
-    """Turn your rows, which say their tuple and its count, into tuples. Creates a tuples directory.
+    """Import your own rows with tuple ids and counts. Creates a tuples directory.
 
     Example: ntmp import-tuples tuples.csv --unlabeled unlabeled.csv --out work/mine
     """

@@ -13,7 +13,7 @@ from ntmp_cli.commands.show import identity, show
 Target = Annotated[Path, typer.Argument(help="A directory written by any ntmp command.", show_default=False)]
 Figure = Annotated[
     Path | None,
-    typer.Option("--figure", help="Draw tuples with their counts into this PNG file.", show_default=False),
+    typer.Option("--figure", help="Plot some tuples with their counts to this PNG file.", show_default=False),
 ]
 
 

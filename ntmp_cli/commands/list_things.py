@@ -25,7 +25,7 @@ Kind = Annotated[
 def command(kind: Kind, json: Json = False) -> None:
     """List what can be chosen by name: data sets, methods, models, encoders, metrics, prior estimators and more.
 
-    Things of a plugin are listed with its file: `ntmp --plugin FILE.py list methods`, or once its package is installed.
+    Entries of plugins are listed too: `ntmp --plugin FILE.py list methods`.
 
     Example: ntmp list methods
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ IfExists = Annotated[
     IfExistsChoice,
     typer.Option(
         "--if-exists",
-        help="When OUT exists: fail, skip (keep it if it came from the same inputs and settings), or overwrite.",
+        help="If OUT exists: fail, skip (keep it if its inputs and settings are the same), or overwrite.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
@@ -46,6 +45,17 @@ DataRoot = Annotated[
         help="Folder of downloaded data sets. Default: the user cache.",
         show_default=False,
     ),
+]
+
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
+Features = Annotated[
+    Path | None,
+    typer.Option("--features", help="Folder for the features of an encoder. Default: beside OUT.", show_default=False),
+]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Allow image paths outside of the folder of the table."),
 ]
 
 # Option names that differ from their setting: singular, because the option is repeated.
@@ -210,8 +220,3 @@ def _cli_type(annotation: Any) -> Any:
     if get_origin(annotation) is tuple:
         return list[get_args(annotation)[0]]  # type: ignore[misc]
     return annotation
-
-
-def on_terminal() -> bool:
-    """Whether progress is shown: only a person reads a bar."""
-    return sys.stderr.isatty()

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ntmp_cli.commands.import_tuples import AllowOutside
-from ntmp_cli.commands.options import PATH_OR_URL, Json, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, Device, Json, Threads, with_config
 from ntmp_cli.commands.show import show
-from ntmp_cli.commands.train import Device, Threads
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.errors import UsageError
 from ntmp_cli.storage import location
@@ -40,9 +38,13 @@ Out = Annotated[
 ]
 RawIds = Annotated[
     bool,
-    typer.Option("--raw-ids", help="In CSV, write ids that begin like formulas (=, +, -, @) without an apostrophe."),
+    typer.Option(
+        "--raw-ids", help="Write ids that begin like formulas (=, +, -, @) to CSV without a leading apostrophe."
+    ),
 ]
-IfExists = Annotated[Literal["fail", "overwrite"], typer.Option("--if-exists", help="When OUT exists.")]
+IfExists = Annotated[
+    Literal["fail", "overwrite"], typer.Option("--if-exists", help="If OUT exists: fail or overwrite.")
+]
 Engine = Annotated[
     str | None,
     typer.Option(

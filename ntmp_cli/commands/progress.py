@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntmp_cli.commands.options import on_terminal
-from ntmp_cli.commands.steps import bar_on_terminal
+from ntmp_cli.commands.steps import bar_on_terminal, on_terminal
 from ntmp_cli.errors import UsageError
 from ntmp_cli.ranks import is_first_process
 

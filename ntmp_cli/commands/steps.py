@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ntmp_cli.commands.options import on_terminal
 from ntmp_cli.progress import Advance, Step, listening
 from ntmp_cli.ranks import is_first_process
 
@@ -28,6 +27,11 @@ Say = Callable[[str], None]
 _bars: list[Say] = []
 """Of the bars on the terminal now, the training's among them: a step inside another one is told by the outer bar."""
 _started: list[Progress] = []
+
+
+def on_terminal() -> bool:
+    """Whether progress is shown: only a person reads a bar."""
+    return sys.stderr.isatty()
 
 
 @contextmanager

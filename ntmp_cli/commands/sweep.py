@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from ntmp_cli.stages.sweep import Sweep, SweepFolder
     from ntmp_cli.sweeps.plans import SweepPlan
 
-app = typer.Typer(
-    help="Train many times over a grid of settings and show what they change. A rerun continues where it stopped.",
-    no_args_is_help=True,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def command() -> None:
+    """Train many times over a grid of settings and show what they change. A rerun continues where it stopped."""
+
 
 GivenTuples = Annotated[
     Path | None,

@@ -8,30 +8,26 @@ from typing import Annotated
 import typer
 
 from ntmp_cli.commands.choices import names_of
-from ntmp_cli.commands.options import IfExists, Json, Out, with_config
+from ntmp_cli.commands.options import Device, Features, IfExists, Json, Out, Threads, with_config
 from ntmp_cli.commands.prior_from import PriorFrom
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import NETWORK_PANEL, RUN_PANEL, TrainConfig
 from ntmp_cli.ranks import is_first_process
 
 Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to train on.", show_default=False)]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint of an interrupted run.")]
 Seconds = Annotated[
     float,
-    typer.Option("--checkpoint-seconds", min=0, help="Checkpoint after an epoch when so much time has passed."),
-]
-Features = Annotated[
-    Path | None,
     typer.Option(
-        "--features", help="Folder that keeps an encoder's features. Default: beside OUT.", show_default=False
+        "--checkpoint-seconds",
+        min=0,
+        help="Shortest time between checkpoints, which are written at the end of an epoch.",
     ),
 ]
 TensorBoard = Annotated[
     Path | None,
     typer.Option("--tensorboard", help="Write TensorBoard events to this folder as well.", show_default=False),
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads. Default: all cores.")]
 
 
 @with_config(

@@ -21,25 +21,26 @@ class PredictConfig(Settings):
     """Score new rows with a run."""
 
     prior: float | None = Field(
-        None, gt=0, lt=1, description="Share of positives where the labels are used. Default: that of the run."
+        None, gt=0, lt=1, description="Share of positives among the new rows. Default: that of the run."
     )
     threshold: str = Field(
         "prior",
-        description="Which rows are labelled positive: prior (probability at least one half), f1, recall=SHARE "
-        "(the fewest false positives that find this share), cost=FN:FP; estimated from counts, without labels.",
+        description="Which rows are labelled positive. prior: those with a probability of at least one half. f1, "
+        "recall=SHARE (with the fewest false positives) or cost=FN:FP: a threshold that is estimated "
+        "from counts, without labels.",
     )
     with_counts: bool = Field(
-        False, description="Rows have tuple ids and counts: add the exact posterior given the count."
+        False, description="The rows have tuple ids and counts: add the exact posterior given the count of the tuple."
     )
     probabilities: Literal["confirmed", "always"] = Field(
         "confirmed",
-        description="confirmed: the columns of probabilities stay empty where held-out counts do not confirm the "
-        "scores; always: they are written all the same.",
+        description="confirmed: write probabilities only if held-out counts confirm the scores. always: write "
+        "them in any case.",
     )
     by: str | None = Field(
         None,
-        description="Column of groups: write a row per group with its expected number of positives, quantiles, and an "
-        "interval by conformal prediction over the tuples that the run had not seen.",
+        description="Column of groups. Writes one row per group: its expected number of positives, quantiles, and"
+        " a conformal interval calibrated on tuples that the run has not seen.",
     )
     confidence: float = Field(0.9, gt=0, lt=1, description="Level of the interval of --by.")
 
@@ -49,8 +50,8 @@ class EstimatePriorConfig(Settings):
 
     estimator: str = Field(
         "em-affine",
-        description="Estimator whose value is used, see `ntmp list priors`; all are reported. "
-        "paper trains the paper's own score model as well, the proxy against U.",
+        description="Estimator whose value is used, see `ntmp list priors`. All of them are reported. paper also "
+        "trains the paper's own score model, proxy against U.",
     )
     score: Literal["count", "discriminant"] = Field(
         "count", description="Score model: by the count likelihood, or the closed form (seconds, weaker)."
@@ -67,8 +68,8 @@ class EstimatePriorConfig(Settings):
     )
     encoder_weights: str | None = Field(
         None,
-        description="Weights of a torchvision encoder: a file, or 'default' for the published ones; of patches or pca: "
-        "the encoder.safetensors of an earlier run, in place of a new fit.",
+        description="Weights of the encoder. torchvision: a file, or 'default' for the published ones. patches "
+        "and pca: the encoder.safetensors of an earlier run, in place of a new fit.",
     )
     clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
@@ -76,15 +77,15 @@ class EstimatePriorConfig(Settings):
     batch_size: int | None = Field(None, ge=2, description="Instances per step. Default: as in `ntmp train`.")
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     warmup: Literal["none", "discriminant"] = Field(
-        "none", description="What starts the network on hard data: nothing, or the closed form."
+        "none", description="Warm-up of the network on hard data: none, or the closed form."
     )
     count_noise: float = Field(0.0, ge=0, lt=1, description="Probability that a recorded count is off by one.")
     folds: int | None = Field(
         None,
         ge=2,
-        description="Estimate on all tuples, in so many folds, each scored by a network of the others; only for data "
-        "whose instances are in one tuple each. Default: estimate on the held-out tuples; 2 where there are none. "
-        "Learners for tables always use all tuples.",
+        description="Number of folds for cross-fitting over all tuples. Use it only if no instance is in two "
+        "tuples. Default: no folds, the held-out tuples are used; 2 if there are none. Learners for "
+        "tables always use all tuples.",
     )
     resamples: int = Field(1000, ge=1, description="Bootstrap resamples B of tuples and U.")
     confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals and bands.")
@@ -115,7 +116,8 @@ class DesignConfig(Settings):
         None,
         gt=-1,
         lt=1,
-        description="Signed error δ: π + δ is trained with, -0.02 is too low by 0.02. Default: 0.01, less near 1.",
+        description="Signed error δ of the prior: training uses π + δ, so -0.02 means a prior that is too low by "
+        "0.02. Default: 0.01, less near 1.",
     )
     count_noise: float | None = Field(
         None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
@@ -123,33 +125,37 @@ class DesignConfig(Settings):
     record: str = Field(
         "exact",
         pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
-        description="What would be recorded of a count, as for make-tuples: says what it costs against exact counts.",
+        description="What would be recorded of a count, as in make-tuples. The output shows the cost compared "
+        "with exact counts.",
     )
     count_law: str | None = Field(
         None,
-        description="Law of noise of the recorded counts, e.g. gaussian:2: says what it costs against exact counts. "
-        "Default: the law that is kept with the tuples.",
+        description="Law of noise of the recorded counts, e.g. gaussian:2. The output shows the cost compared "
+        "with exact counts. Default: the law that is stored with the tuples.",
     )
     target_risk_error: float = Field(
         0.05, gt=0, description="Error of the risk to plan sample sizes for, in units of the loss bound B."
     )
-    confidence: float = Field(0.95, gt=0, lt=1, description="Probability that bounds on the noise hold with.")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Confidence level of the bounds on the noise.")
     rate_error: float | None = Field(
-        None, gt=0, lt=1, description="ε: the tuples' mean rate is off by at most this, for the paper's bound."
+        None, gt=0, lt=1, description="Largest error ε of the tuples' mean rate, for the paper's bound."
     )
     rate_proxy: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="v: the error of the tuples' mean rate is sub-Gaussian with variance proxy v², for the same.",
+        description="v of the paper's bound: the error of the tuples' mean rate is sub-Gaussian with variance "
+        "proxy v².",
     )
     loss: DesignLoss | None = Field(
         None,
-        description="Loss that bounds are for: sigmoid and ramp have B = 1, clipped-logistic 2, logistic and hinge "
-        "only L·G. Default: that of the run, or sigmoid.",
+        description="Loss of the bounds. sigmoid and ramp have B = 1, clipped-logistic has B = 2, logistic and "
+        "hinge have only L·G. Default: that of the run, or sigmoid.",
     )
     score_bound: float | None = Field(
-        None, gt=0, description="G: scores lie within ±G; L·G then stands for B of an L-Lipschitz loss."
+        None,
+        gt=0,
+        description="Bound G of the scores, which lie within ±G. An L-Lipschitz loss then has L·G in place of B.",
     )
 
     @field_validator("tuples", mode="before")
@@ -159,12 +165,10 @@ class DesignConfig(Settings):
 
 
 class ExplainConfig(Settings):
-    """Say what a classifier looks at."""
+    """Explain which features matter to a classifier."""
 
     repeats: int = Field(5, ge=1, description="Permutations of every feature.")
-    folds: int = Field(
-        3, ge=2, description="Folds that judge a classifier of a table, fitted again without each of them."
-    )
+    folds: int = Field(3, ge=2, description="Folds of cross-fitting for a classifier of a table.")
     confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
     seed: int = Field(0, ge=0, description="Seed of permutations and folds.")
 
@@ -172,11 +176,11 @@ class ExplainConfig(Settings):
 class ExportConfig(Settings):
     """Write a run for programs without ntmp."""
 
-    format: Literal["onnx", "torchscript"] = Field("onnx", description="Kind of file.")
+    format: Literal["onnx", "torchscript"] = Field("onnx", description="File format.")
 
 
 class AuditConfig(Settings):
-    """Do tuples look as their owner thinks: before training, and in the eyes of a run?"""
+    """Check tuples before training, and by a run."""
 
     prior: float | None = Field(
         None,
@@ -187,23 +191,21 @@ class AuditConfig(Settings):
     folds: int = Field(
         2,
         ge=2,
-        description="Folds of the training tuples, each judged by a network of the others: a network that has "
-        "seen a wrong count reproduces it.",
+        description="Folds of the training tuples. Each fold is judged by a network trained on the others, "
+        "because a network reproduces the wrong counts that it was trained on.",
     )
     epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
     flag_above: float = Field(
         0.5,
         gt=0,
         lt=1,
-        description="A tuple is flagged where its count is wrong with more than this probability; none is where exact "
-        "counts explain the scores as well as counts that are off by one.",
+        description="Flag a tuple if its count is wrong with more than this probability. No tuple is flagged if "
+        "exact counts explain the scores as well as counts that are off by one.",
     )
     fdr: float = Field(
-        0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg rule that p-values are also counted by."
+        0.1, gt=0, lt=1, description="Level of the Benjamini–Hochberg procedure, which is reported as well."
     )
-    confidence: float = Field(
-        0.95, gt=0, lt=1, description="Level of the intervals, and of the test whether any counts are wrong."
-    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Level of the intervals, and of the test for wrong counts.")
     resamples: int = Field(500, ge=100, description="Bootstrap resamples of the drift test.")
     memory_mb: int = Field(
         4096, ge=1, description="Memory for training instances; larger data are read window by window."
@@ -212,18 +214,20 @@ class AuditConfig(Settings):
 
 
 class EvaluateConfig(Settings):
-    """Score runs on the hidden test labels."""
+    """Evaluate runs on the true test labels."""
 
     reference: str | None = Field(
         None,
-        description="Method that the others are compared with, e.g. ure+abs, or one of its variants as tables show it, "
-        "e.g. 'ure+abs prior=0.5'. Default: count where it is among the runs, else the first run given.",
+        description="Method that the others are compared with, e.g. ure+abs, or a variant as the tables show it, "
+        "e.g. 'ure+abs prior=0.5'. Default: count if there is such a run, otherwise the method of the"
+        " first run.",
     )
     metrics: tuple[str, ...] = Field((), description="Metric to compute; repeat for several. Default: all.")
     family: HolmFamily = Field(
         "metric",
-        description="Comparisons with the reference that Holm's correction spans: those of one metric in one cell "
-        "(data set, tuples, prior), on one data set, in all cells, or of all metrics together.",
+        description="Family of Holm's correction. A cell is a data set, tuples and a prior. cell, dataset, "
+        "metric: the comparisons of one metric in one cell, on one data set, in all cells. all: those"
+        " of all metrics together.",
     )
 
 
@@ -237,6 +241,6 @@ class ReportConfig(Settings):
     )
     compare: Literal["paper"] | None = Field(
         None,
-        description="paper: the paper's cells beside the measured ones, with the difference; "
-        "methods that it lacks are marked as ours and stand beside its nearest or best.",
+        description="paper: show the paper's values beside the measured ones, with the difference. A method that "
+        "the paper lacks is marked as ours and compared with its nearest or best method.",
     )

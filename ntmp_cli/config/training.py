@@ -39,7 +39,7 @@ class TrainConfig(Settings):
 
     method: str = Field(
         "count",
-        description="Training method, see `ntmp list methods`; ure where a setting of the risk (clamp …) is given.",
+        description="Training method, see `ntmp list methods`. A setting of the risk, such as --clamp, selects ure.",
     )
     settings: SerializeAsAny[MethodSettings] = Field(
         default_factory=MethodSettings, description="Settings of the method, declared beside it."
@@ -47,41 +47,43 @@ class TrainConfig(Settings):
     ignored: tuple[str, ...] = Field((), exclude=True, description="Settings that were given for another method.")
     prior: float | Literal["estimate"] | None = Field(
         None,
-        description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the one that simulated "
-        "tuples know, else estimated on the pool by `count`; 'estimate' forces that.",
+        description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the known prior of "
+        "simulated tuples, otherwise an estimate by `count`. 'estimate' asks for the estimate in any "
+        "case.",
     )
     epochs: int | None = Field(
         None,
         ge=1,
-        description="Passes of a network over tuples and unlabeled data. Default: 30; on tables by `count` as many as "
-        "make 300 steps, from 5 to 30.",
+        description="Passes of a network over tuples and unlabeled data. Default: 30; for `count` on tables, 5 to"
+        " 30 epochs that give 300 steps.",
     )
     seed: int = Field(0, ge=0, description="Seed of initialisation and batch order.")
     model: str = Field(
         "auto",
-        description="What is learned, see `ntmp list models`: on tables linear model and trees, else the network mlp; "
-        "or sklearn:PACKAGE.CLASS, as in sklearn:linear_model.LogisticRegression.",
+        description="Model, see `ntmp list models`. auto: a linear model and trees on tables, the network mlp "
+        "elsewhere. sklearn:PACKAGE.CLASS, such as sklearn:linear_model.LogisticRegression, is any "
+        "classifier of scikit-learn.",
     )
     estimator: dict[str, Any] = Field(
         {}, description="Parameters of the scikit-learn classifier: --set estimator.C=0.1."
     )
     count_law: str | None = Field(
         None,
-        description="Law of noise of the recorded counts, in place of the one that is kept with the tuples: "
-        "NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:2; on tables also gaussian:auto, which estimates it.",
+        description="Law of noise of the recorded counts, in place of the one that is stored with the tuples: "
+        "NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:2. On tables, gaussian:auto "
+        "estimates it.",
         json_schema_extra={"panel": METHOD_PANEL},
     )
     encoder: str | None = Field(
         None,
-        description="Frozen encoder whose features are learned from, computed once and kept: "
-        "pixels, random, pca, patches, torchvision:NAME, clip, or run:DIR (the last hidden layer of a trained "
-        "network).",
+        description="Frozen encoder. Its features are computed once and stored: pixels, random, pca, patches, "
+        "torchvision:NAME, clip, or run:DIR (the last hidden layer of a trained network).",
         json_schema_extra=NETWORK,
     )
     encoder_weights: str | None = Field(
         None,
-        description="Weights of a torchvision encoder: a file, or 'default' for the published ones; of patches or pca: "
-        "the encoder.safetensors of an earlier run, in place of a new fit.",
+        description="Weights of the encoder. torchvision: a file, or 'default' for the published ones. patches "
+        "and pca: the encoder.safetensors of an earlier run, in place of a new fit.",
         json_schema_extra=NETWORK,
     )
     clip_model: str = Field(
@@ -118,27 +120,32 @@ class TrainConfig(Settings):
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.", json_schema_extra=OPTIMISATION)
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.", json_schema_extra=OPTIMISATION)
     schedule: Literal["cosine", "constant"] = Field(
-        "cosine", description="Course of the learning rate.", json_schema_extra=OPTIMISATION
+        "cosine", description="Learning-rate schedule.", json_schema_extra=OPTIMISATION
     )
     weight_decay: float = Field(1e-3, ge=0, description="Weight decay.", json_schema_extra=OPTIMISATION)
     grad_clip: float | None = Field(
-        None, gt=0, description="Largest norm of a step's gradient. Default: no limit.", json_schema_extra=OPTIMISATION
+        None, gt=0, description="Largest gradient norm of a step. Default: no limit.", json_schema_extra=OPTIMISATION
     )
     ema: float = Field(
         0.99,
         ge=0,
         lt=1,
-        description="Decay per step of the averaged weights that are scored and saved; 0 turns it off.",
+        description="Decay per step of the averaged weights, which are the ones that are scored and saved. 0 "
+        "turns averaging off.",
         json_schema_extra=OPTIMISATION,
     )
     select: Literal["one-se", "best", "last"] = Field(
         "one-se",
-        description="Epoch to keep: the latest whose held-out likelihood of counts is within a standard error of the "
-        "best (of other label-free risks, the best), the best, or the last.",
+        description="Epoch to keep. one-se: the latest whose held-out count likelihood is within one standard "
+        "error of the best. best: the best. last: the last. Other label-free risks have no one-se and"
+        " keep the best.",
         json_schema_extra=OPTIMISATION,
     )
     trace_every: int = Field(
-        1, ge=0, description="Score the test instances every so many epochs; 0: only at the end.", json_schema_extra=RUN
+        1,
+        ge=0,
+        description="Epochs between two scorings of the test instances; 0: only at the end.",
+        json_schema_extra=RUN,
     )
     memory_mb: int = Field(
         4096,
@@ -149,7 +156,7 @@ class TrainConfig(Settings):
     ranks: int | None = Field(
         None,
         ge=1,
-        description="Data-parallel ranks whose batches are reproduced. Default: one per process of torchrun.",
+        description="Number of data-parallel ranks to reproduce. Default: one per process of torchrun.",
         json_schema_extra=RUN,
     )
 

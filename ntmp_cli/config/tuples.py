@@ -36,8 +36,8 @@ class MakeTuplesConfig(Settings):
     )
     positive: tuple[str, ...] = Field(
         (),
-        description="Class that counts as positive; repeat for several. "
-        "Default: the paper's choice; of your own data 1, true or yes.",
+        description="Class that counts as positive; repeat for several. Default: the paper's choice for its data "
+        "sets; 1, true or yes for your own data.",
     )
     tuples: tuple[str, ...] = Field(
         ("3:1",), description="Tuple spec N:M, N:M1-M2, N:~P or N1-N2:..., with @WEIGHT; repeat to mix."
@@ -47,11 +47,13 @@ class MakeTuplesConfig(Settings):
     )
     pool: Literal["exact", "iid"] = Field(
         "exact",
-        description="exact: the share of positives in the unlabeled pool is the prior, but for rounding. iid: every "
-        "label of the pool is positive with this probability, as in a sample of a population.",
+        description="exact: the share of positives in the unlabeled pool equals the prior, up to rounding. iid: "
+        "each label of the pool is positive with this probability.",
     )
     num_tuples: int | None = Field(
-        None, ge=1, description="Training tuples. Default: as many instances as the training split has."
+        None,
+        ge=1,
+        description="Training tuples. Default: as many as give the number of instances of the training split.",
     )
     unlabeled_size: int | None = Field(
         None, ge=1, description="Unlabeled training instances. Default: all that the prior allows."
@@ -64,7 +66,8 @@ class MakeTuplesConfig(Settings):
         0.0,
         ge=0,
         le=1,
-        description="Probability that a recorded count is off by one; training is not told, unless by its own setting.",
+        description="Probability that a recorded count is off by one. Training does not know it unless its own "
+        "--count-noise is set.",
     )
     count_law: str = Field(
         "exact",
@@ -74,8 +77,8 @@ class MakeTuplesConfig(Settings):
     record: str = Field(
         "exact",
         pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
-        description="What is recorded of a count: exact, at-least-one, range:W (W + 1 counts, the true one among them) "
-        "or percent (in whole percent).",
+        description="What is recorded of a count: exact, at-least-one, range:W (an interval of W + 1 counts that "
+        "contains the true one) or percent (rounded to whole percent).",
     )
     resize: int | None = Field(None, ge=1, description="Resize images of a folder to this height and width.")
     shard_size: int | None = Field(None, ge=1, description="Tuples per shard. Default: about 16 MiB of instances.")
@@ -83,18 +86,18 @@ class MakeTuplesConfig(Settings):
     label_column: str | None = Field(None, description="Column of the labels of a table. Default: label.")
     categorical: tuple[str, ...] = Field(
         (),
-        description="Column of a table that holds categories though its values are numbers; repeat for several.",
+        description="Column of a table whose numbers are categories; repeat for several.",
     )
     numeric: tuple[str, ...] = Field(
         (),
-        description="Column of a table that holds numbers, so that texts in it are mistakes; repeat for several.",
+        description="Numeric column of a table: a text in it is an error; repeat for several.",
     )
-    ignore: tuple[str, ...] = Field((), description="Column of a table that is no feature; repeat for several.")
+    ignore: tuple[str, ...] = Field((), description="Column of a table that is not a feature; repeat for several.")
     test_share: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="Share of a table's rows that are the test split, the same for every seed. Default: 0.2.",
+        description="Share of a table's rows in the test split, which is the same for every seed. Default: 0.2.",
     )
 
     @model_validator(mode="before")
@@ -135,49 +138,52 @@ class MakeTuplesConfig(Settings):
 class ImportTuplesConfig(Settings):
     """Counted tuples and an unlabeled pool from the user's table, arrays or folder of images."""
 
-    tuple_column: str = Field("tuple_id", description="Column that says which tuple a row belongs to; empty: none.")
+    tuple_column: str = Field(
+        "tuple_id", description="Column with the tuple id of each row. A row without an id is unlabeled."
+    )
     count_column: str = Field("count", description="Column of the tuple's number of positives.")
     counts_are: Literal["counts", "proportions", "percentages"] = Field(
         "counts",
-        description="What a bare number in the column of counts is: a count, a proportion (0.25 of its tuple), or a "
-        "percentage. Cells may also be 1-3, >=1, <=2, <6 or 25%; an empty one puts its group into the pool.",
+        description="How a plain number in the count column is read: as a count, a proportion (0.25) or a "
+        "percentage. A cell may also be 1-3, >=1, <=2, <6 or 25%. A tuple with an empty cell joins "
+        "the unlabeled pool.",
     )
     count_law: str = Field(
         "exact",
         description="Law of noise of the counts, NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:17.",
     )
-    law_column: str = Field("count_law", description="Column of laws where tuples differ, if there is one.")
+    law_column: str = Field("count_law", description="Column with the law of noise of each tuple, if there is one.")
     label_column: str = Field(
         "label",
-        description="Column of true labels in the test file; in INPUT, of the few rows whose label is known (others "
-        "blank), which are learned from too. Never a feature.",
+        description="Column of true labels in the test file. In INPUT it may hold the known labels of a few rows,"
+        " which training uses. It is never a feature.",
     )
     id_column: str = Field("id", description="Column that names a row, if there is one; never a feature.")
-    image_column: str = Field("image", description="Column of image paths, if there is one; from the table's folder.")
+    image_column: str = Field(
+        "image", description="Column of image paths, if there is one. Paths are relative to the folder of the table."
+    )
     block_column: str | None = Field(
         None,
-        description="Column of what tuples have in common (the patient of slides): tuples of one block are never "
-        "divided between training and validation; never a feature.",
+        description="Column with the block of each tuple, such as the patient of slides. All tuples of a block "
+        "stay on the same side of every split. It is never a feature.",
     )
-    categorical: tuple[str, ...] = Field(
-        (), description="Column that holds categories though its values are numbers; repeat for several."
-    )
-    numeric: tuple[str, ...] = Field(
-        (), description="Column that holds numbers, so that texts in it are mistakes; repeat for several."
-    )
-    ignore: tuple[str, ...] = Field((), description="Column that is no feature; repeat for several.")
+    categorical: tuple[str, ...] = Field((), description="Column whose numbers are categories; repeat for several.")
+    numeric: tuple[str, ...] = Field((), description="Numeric column: a text in it is an error; repeat for several.")
+    ignore: tuple[str, ...] = Field((), description="Column that is not a feature; repeat for several.")
     max_categories: int = Field(
-        50, ge=1, description="A column with more categories is hashed instead of having a feature for each."
+        50,
+        ge=1,
+        description="Most categories for which a column has one feature each. A column with more categories is hashed.",
     )
-    hash_width: int = Field(64, ge=1, description="Features that a hashed column has.")
+    hash_width: int = Field(64, ge=1, description="Number of features of a hashed column.")
     positive: tuple[str, ...] = Field(
         (), description="Label of the test file that counts as positive; repeat for several. Default: 1, true or yes."
     )
     resize: int | None = Field(None, ge=1, description="Resize images to this height and width.")
     heldout_share: float = Field(
-        0.1, ge=0, lt=1, description="Share of tuples and of unlabeled rows set aside for label-free model selection."
+        0.1, ge=0, lt=1, description="Share of tuples and of unlabeled rows held out for label-free model selection."
     )
-    seed: int = Field(0, ge=0, description="Seed of the choice of what is set aside.")
+    seed: int = Field(0, ge=0, description="Seed of the held-out split.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> ImportTuplesConfig:

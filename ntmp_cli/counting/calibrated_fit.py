@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
@@ -102,6 +101,8 @@ def calibrated_fit(
         away = at / scale - centre
         gradient = -by_tuple.mean(axis=0) + ridge * away / tuples
         return -value + float(ridge @ away**2) / (2 * tuples), gradient / scale
+
+    from scipy.optimize import minimize  # only here: commands that fit nothing start faster
 
     theta = minimize(loss, centre * scale, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x / scale
     log_prob, by_tuple = scores(theta)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, gammaln
 
 from ntmp_cli.counting.laws import Floats, Ints
@@ -53,6 +52,8 @@ def likeliest_rate(tables: Sequence[CountTable]) -> ConstantRate:
             expected[table.which] = (weights * table.k).sum(axis=0) / mass
             total += float((top + np.log(mass)).sum())
         return total - members * float(np.logaddexp(0, s)), float(expected.sum()) - members * float(expit(s))
+
+    from scipy.optimize import brentq  # only here: commands that fit nothing start faster
 
     values = [at(s) for s in GRID]
     best = int(np.argmax([value for value, _ in values]))

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.objective import CountObjective, conditional_slope
@@ -41,6 +40,8 @@ def recalibrate(
     b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z. `spread` is
     that of the tuples' intercepts.
     """
+    from scipy.optimize import minimize  # only here: commands that fit nothing start faster
+
     if not np.isfinite(z).all():
         return Recalibration(1.0, 0.0, float("nan"))
     scores, objective = np.asarray(z, dtype=np.float64), CountObjective(observed, spread)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, stdtrit
 
 from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated_fit
@@ -21,6 +20,7 @@ from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import CLEAR_NATS
+from ntmp_cli.evaluation.ranks import average_ranks
 
 FEWEST_TUPLES = 10
 # Quantiles of smaller pools are chance.
@@ -82,6 +82,8 @@ class ScoredCounts:
     @cached_property
     def gain(self) -> float:
         """Log-likelihood of the counts under calibrated scores less that under a constant."""
+        from scipy.optimize import minimize_scalar
+
         objective, ones = self.objective, np.ones_like(self.z)
 
         def loss(intercept: float) -> float:
@@ -208,10 +210,8 @@ def _interval(
 
 def _auroc(scored: ScoredCounts, where: Deployment) -> Expected:
     """P(a positive scores above a negative), ties half (Eq. 59); targeted at the share of instances below a score."""
-    from scipy.stats import rankdata
-
     z, observed = scored.z, scored.observed
-    below = (rankdata(z) - 0.5) / len(z)
+    below = (average_ranks(z) - 0.5) / len(z)
     fit = calibrated_fit(z, scored.objective, below)
     order, p = np.argsort(z, kind="stable"), fit.p
     # Of every instance: the negatives below it and the positives above it, ties half, as shares.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.evaluation.comparisons import MethodVariant, method_variant_of
 from ntmp_cli.evaluation.metrics import facts_of
+from ntmp_cli.evaluation.ranks import average_ranks
 from ntmp_cli.evaluation.significance import DECIMALS
 from ntmp_cli.evaluation.summary import DataCell, SummaryRow, cell_of
 
@@ -46,14 +47,12 @@ def rankings(summary: Iterable[SummaryRow]) -> list[Ranking]:
 
 
 def _of_metric(metric: str, cells: dict[DataCell, dict[MethodVariant, float]]) -> list[Ranking]:
-    from scipy.stats import rankdata
-
     entries = sorted(set().union(*cells.values()))
     full = [[cell[entry] for entry in entries] for cell in cells.values() if len(cell) == len(entries)]
     if not full or len(entries) < 2:
         return []
     sign = 1 if facts_of(metric).lower_is_better else -1
-    ranks = rankdata(sign * np.round(full, DECIMALS), axis=1)
+    ranks = np.apply_along_axis(average_ranks, 1, sign * np.round(full, DECIMALS))
     p = friedman_p(ranks)
     rows: list[Ranking] = [
         {

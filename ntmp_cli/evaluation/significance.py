@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.errors import DataError
 from ntmp_cli.evaluation.intervals import NONE, Interval, t_quantile
+from ntmp_cli.evaluation.ranks import average_ranks
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +47,6 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     (doubled, so that mean ranks are whole). Beyond `EXACT_UP_TO` differences the normal law with the variance of these
     ranks is used. Without a nonzero difference p = 1. A difference that is not a number has no sign, and is refused.
     """
-    from scipy.stats import rankdata
-
     if undefined := int(np.isnan(differences).sum()):
         raise DataError(
             f"{undefined} of {len(differences)} paired differences are not a number, so they have no rank",
@@ -57,7 +56,7 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     d = rounded[rounded != 0]
     if not len(d):
         return Wilcoxon(0.0, 1.0, 0, True)
-    ranks = rankdata(np.abs(d))
+    ranks = average_ranks(np.abs(d))
     statistic = float(ranks[d > 0].sum())
     if len(d) > EXACT_UP_TO:
         distance = abs(statistic - ranks.sum() / 2) / math.sqrt((ranks**2).sum() / 4)

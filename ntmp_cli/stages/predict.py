@@ -20,6 +20,7 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
 from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
+from ntmp_cli.data.user.arrow_columns import number_column
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
@@ -230,7 +231,7 @@ class Scoring:
     def shown(self, probabilities: NDArray[np.float64]) -> Any:
         """As a column: NaN, and everything that is withheld, is empty."""
         withheld = np.isnan(probabilities) if self.withheld is None else np.ones(len(probabilities), bool)
-        return pa.array(probabilities, mask=withheld)
+        return number_column(probabilities, withheld)
 
 
 def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
@@ -302,7 +303,7 @@ def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:
     """What says which row is which: its id, tuple and count as they came, or its number."""
     named = {source.role_names[role]: column for role, column in rows.roles.items()}
-    return named or {"row": pa.array(np.arange(start + 1, start + 1 + len(rows.cells)))}
+    return named or {"row": number_column(np.arange(start + 1, start + 1 + len(rows.cells)))}
 
 
 def _no_rows(source: TableRows, scoring: Scoring) -> Any:
@@ -316,6 +317,6 @@ def _no_rows(source: TableRows, scoring: Scoring) -> Any:
 def _table(
     names: dict[str, Any], scores: NDArray[np.float64], probabilities: dict[str, Any], labels: NDArray[np.int8]
 ) -> Any:
-    score, label = pa.array(scores.astype(np.float32)), pa.array(labels)
+    score, label = number_column(scores.astype(np.float32)), number_column(labels)
     columns = {**names, "score": score, **probabilities, "label": label}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

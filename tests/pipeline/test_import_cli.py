@@ -389,7 +389,7 @@ MISTAKES = {
     ),
     "ids that are there twice": (
         "id,tuple_id,count,a,b\n7,x,1,1,2\n8,x,1,3,4\n7,x,1,3,4\n",
-        "1 problem in the data, nothing was written\n  {t} row 3: id '7' is there already, at {t} row 1\n",
+        "1 problem in the data, nothing was written\n  {t} row 3: id '7' occurs already, at {t} row 1\n",
     ),
     "text": (
         "tuple_id,count,a,b\nx,1,1,\nx,1,2,red\nx,1,2,?\nx,1,2,blue\n",
@@ -487,7 +487,7 @@ REFUSED = {
     "a column that is there twice": (
         ("tuple_id,count,a,a\nx,1,1,2\n", GOOD_U),
         3,
-        "{t}: column 'a' is there twice\nGive every column its own name.\n",
+        "{t}: column 'a' occurs twice\nGive every column its own name.\n",
     ),
     "no tuples": (
         ("tuple_id,count,a,b\n,,1,2\n,,1,3\n", GOOD_U),
@@ -584,7 +584,7 @@ def test_a_file_of_counts_lists_repeated_and_empty_tuples(ntmp, tmp_path):
     assert (ended.code, ended.err) == (
         3,
         "error: 3 problems in the data, nothing was written\n"
-        f"  {counts} row 2: tuple 'x' is there already\n"
+        f"  {counts} row 2: tuple 'x' occurs already\n"
         f"  {counts} row 4: tuple 'bad': the count -2 is not 0, 1, 2 …\n"
         f"  {t}: tuple 'gone' is empty: it has a count but no rows\n" + FOOT,
     )

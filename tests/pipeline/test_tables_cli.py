@@ -68,6 +68,26 @@ def test_tables_need_no_torch(others, work, tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("predict", "auto", "test.csv", "--out", "{}/p.csv"), ("export", "auto", "--out", "{}/e")],
+    ids=["predict", "export"],
+)
+def test_scoring_and_exporting_import_only_what_they_use(words, work, tmp_path):
+    """Each of these takes longer to import than a small table to score."""
+    if words[0] == "export":
+        pytest.importorskip("onnx", reason="onnx (extra `export`) is not installed")
+    code = (
+        "import json, sys\nfrom ntmp_cli.app import run\n"
+        "code = run(json.loads(sys.argv[1]))\n"
+        "unneeded = {'torch', 'sklearn', 'matplotlib', 'scipy.stats'} & set(sys.modules)\n"
+        "sys.exit(code or ' '.join(unneeded) or 0)"
+    )
+    given = json.dumps([word.format(tmp_path) for word in words])
+    ended = subprocess.run([sys.executable, "-c", code, given], cwd=work, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_the_same_seed_gives_the_same_bytes(work, tmp_path, ntmp_done):
     ntmp_done("train", "--tuples", work / "t", "--prior", own_data.PRIOR, "--out", tmp_path / "again")
     files = sorted(path.name for path in (work / "auto").iterdir() if path.is_file() and path.name != "timing.jsonl")

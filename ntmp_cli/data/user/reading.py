@@ -211,7 +211,7 @@ def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> N
         which = int(np.searchsorted(starts, row, side="right")) - 1
         place, text = named[which].source.place(row - int(starts[which])), ids[row].as_py()
         if text in first:
-            problems.add(place, f"id '{text}' is there already, at {first[text]}")
+            problems.add(place, f"id '{text}' occurs already, at {first[text]}")
         else:
             first[text] = place
 
@@ -276,7 +276,7 @@ def read_counts(table: TableFile, roles: Roles, column: CountColumn, problems: P
             if name is None:
                 problems.add(place, "has no tuple id")
             elif name in counts:
-                problems.add(place, f"tuple '{name}' is there already")
+                problems.add(place, f"tuple '{name}' occurs already")
             elif at in wrong:
                 problems.add(place, f"tuple '{name}': {wrong[at]}")
             else:

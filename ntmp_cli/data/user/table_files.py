@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from ntmp_cli.data.formats import first_line, no_such_file
+from ntmp_cli.data.user.arrow_columns import text_column
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.streams import (
     BLOCK_BYTES,
@@ -211,7 +212,7 @@ class CsvTable(TableFile):
             raise self._unreadable(error) from None
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            raise DataError(f"{self.where}: column '{twice[0]}' is there twice", hint="Give every column its own name.")
+            raise DataError(f"{self.where}: column '{twice[0]}' occurs twice", hint="Give every column its own name.")
         self.types = dict(zip(names, schema.types, strict=True))
 
     def _from_head(self, conversion: Any) -> Any:
@@ -412,7 +413,7 @@ def as_text(column: Any) -> Any:
     return pc.if_else(pc.is_in(text, value_set=_MISSING_TEXTS), None, text)
 
 
-_MISSING_TEXTS = pa.array(MISSING)
+_MISSING_TEXTS = text_column(MISSING)
 
 
 def reads_as(text: str, kind: Kind) -> bool:
