@@ -31,7 +31,7 @@ def decisions_of(scored: Scored) -> dict[str, Any]:
 
 
 def reliability_of(scored: Scored) -> Iterator[dict[str, Any]]:
-    """What a reliability diagram shows, per temperature, on the test split as it is and reweighted to π."""
+    """What a reliability diagram shows (Eqs. 70 and 71), per temperature, on the test split as it is and at π."""
     for by, forecasts in scored.forecasts.items():
         for weighting, weights in (("as it is", None), ("at prior", scored.weights_at_prior)):
             if forecasts is None or (weighting == "at prior" and weights is None):

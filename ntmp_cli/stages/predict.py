@@ -264,7 +264,7 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
             if problems.total:
                 continue
             scores = scoring.scores(rows)
-            held.append({**_names(source, rows, start), SCORE: pa.array(scores)})
+            held.append({**_names(source, rows, start), SCORE: number_column(scores)})
             given_counts.add(rows, scoring.log_odds(scores))
             start += len(scores)
         problems.raise_if_any()
