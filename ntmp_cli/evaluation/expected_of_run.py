@@ -123,7 +123,7 @@ def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> f
     if scored is None or cannot_be_told(scored) is not None:
         tuples = "no held-out tuples" if scored is None else f"{len(scored.observed)} tuples"
         raise NotIdentifiableError(
-            f"no threshold can be chosen: what one does cannot be told from {tuples}",
+            f"no threshold can be chosen: its effect cannot be estimated from {tuples}",
             hint="Train on more tuples, or leave --threshold out.",
         )
     fit = calibrated_fit(scored.z, scored.objective)

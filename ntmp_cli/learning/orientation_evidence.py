@@ -186,7 +186,7 @@ def require_certainty(z: float, test: OrientationTest, options: CountSettings, *
         raise NotIdentifiableError(
             f"neither the pool nor the counts tell which class is the positive one (z = {z:.1f})",
             hint="Use more tuples or unlabeled instances, tuples of another rate, or more epochs; "
-            "the settings `assume` and `trust` decide without.",
+            "or decide it yourself by the settings `assume` or `trust`.",
         )
     if z < CERTAIN:
         log.warning(

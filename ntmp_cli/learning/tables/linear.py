@@ -83,7 +83,7 @@ def recalibrated(model: LinearModel, x: Floats, objective: CountObjective) -> Li
 def oriented_line(z: Floats, objective: CountObjective) -> LinearModel:
     """The line a·z + b with a ≥ 0 under which the observations are most probable.
 
-    Scores that point to the positive class by construction are never turned around, however chance has it: where a
+    Scores that point to the positive class by construction are never flipped, however chance has it: where a
     negative slope would be more probable, they say nothing.
     """
     line = count_fit(z[:, None], objective, 0.0, NO_LINE)
