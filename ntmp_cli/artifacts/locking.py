@@ -35,6 +35,8 @@ def new_temporary(out: Path, *, is_folder: bool) -> tuple[Path, int | None]:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             try:
                 handle = lock_if_free(path)
+            except FileNotFoundError:  # removed before it was opened
+                continue
             except OSError:  # NFS locks files only: no other process removes the folder there
                 return path, None
             if handle is not None or fcntl is None:

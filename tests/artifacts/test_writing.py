@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 from small_artifacts import write_report
 
-from ntmp_cli.artifacts import Plan, hdf5, open_artifact, publishing
+from ntmp_cli.artifacts import Plan, hdf5, locking, open_artifact, publishing
+from ntmp_cli.artifacts.locking import lock_if_free
 from ntmp_cli.artifacts.table_writer import writing_table
 from ntmp_cli.artifacts.writing import Sink, disk_errors, made_parents, replacing
 from ntmp_cli.errors import OutputError
@@ -277,6 +278,25 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
     with replacing(out) as partial:
         partial.write_bytes(b"whole")
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_temporary_that_another_process_removes_before_it_is_locked_is_made_again(is_folder, tmp_path, monkeypatch):
+    removed = []
+
+    def lock_after_removal(path: Path) -> int | None:
+        if not removed:
+            removed.append(path)
+            locking.remove(path)
+        return lock_if_free(path)
+
+    monkeypatch.setattr(locking, "lock_if_free", lock_after_removal)
+    path, handle = locking.new_temporary(tmp_path / "out", is_folder=is_folder)
+    assert handle is not None
+    os.close(handle)
+    assert path not in removed
+    assert path.is_dir() == is_folder
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_a_living_writer_has_so_far_is_left_alone(tmp_path):
