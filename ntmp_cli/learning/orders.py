@@ -27,8 +27,8 @@ from ntmp_cli.learning.moments import (
 
 # What the precisions of the two orders are multiplied by. The first pair is the usual one.
 FACTORS = ((1.0, 1.0), (1.0, 0.1), (1.0, 0.0), (0.0, 1.0))
-# Another blend than the usual one must separate the classes better by this many standard errors.
-CLEAR_GAIN = 1.5
+# Another blend than the usual one must be better by this many standard errors, because a dozen are compared.
+CLEAR_GAIN = 2.0
 
 
 @dataclass(frozen=True)

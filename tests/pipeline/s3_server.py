@@ -10,6 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ntmp_cli import storage
+
 BUCKET = "bucket"
 
 
@@ -25,6 +27,7 @@ def s3_server() -> Iterator[dict[str, str]]:
             _wait_for(server, port)
             bucket = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
             urllib.request.urlopen(bucket, timeout=30).close()
+            storage._file_system.cache_clear()  # of a server of other tests, which has ended
             yield {
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
                 "AWS_ACCESS_KEY_ID": "testing",
