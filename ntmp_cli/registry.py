@@ -80,6 +80,11 @@ class Entry(Generic[T, F]):
         return text if self.source is None else f"{text} [{self.source.name}]".lstrip()
 
 
+def _is_of_a_module(entry: Entry[Any, Any]) -> bool:
+    """Whether an entry is of this package, from a module that was imported to its end."""
+    return entry.source is None and getattr(entry.thing, "__module__", None) in sys.modules
+
+
 class Registry(Generic[T, F]):
     """Names to things of one kind.
 
@@ -128,9 +133,15 @@ class Registry(Generic[T, F]):
     def _load(self) -> None:
         if self._loaded:
             return
-        module = importlib.import_module(self._where)
-        for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-            importlib.import_module(f"{self._where}.{info.name}")
+        try:
+            module = importlib.import_module(self._where)
+            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                importlib.import_module(f"{self._where}.{info.name}")
+        except BaseException:
+            # A module whose import failed runs again at the next look-up. A plugin that took one of its names is
+            # forgotten, as every broken plugin is.
+            self._entries = {name: entry for name, entry in self._entries.items() if _is_of_a_module(entry)}
+            raise
         self._loaded = True
 
     def names(self) -> list[str]:
