@@ -9,7 +9,9 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 # `make test THREADS=8` computes with other threads, `make test-order SEED=1` repeats an order.
 THREADS ?= 1
 SEED := $(or $(SEED),$(shell date +%s))
-PYTEST := OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
+# Many tests start processes of their own: with PYTHONDONTWRITEBYTECODE set, as in some containers, each of them would compile
+# the package again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest
 
 .PHONY: demo paper-smoke test test-slow test-random test-order check coverage torture mutants bench docs site release-check clean
 
@@ -31,7 +33,7 @@ paper-smoke: $(PACKAGE)  ## every table and figure of the paper, with one epoch 
 test: $(DEV)  ## all tests but the slow ones, in two processes
 	$(PYTEST) -n 2 --dist loadfile -m "not slow"
 
-test-slow: $(DEV)  ## a Ray cluster, trainings by torchrun, workers of sweeps
+test-slow: $(DEV)  ## a Ray cluster, trainings by torchrun, workers of sweeps, a browser, command blocks
 	$(PYTEST) -m slow
 
 test-random: $(DEV)  ## Hypothesis with new examples; `make test` repeats the same ones

@@ -21,6 +21,20 @@ settings.register_profile("random", print_blob=True, **UNTIMED)  # `make test-ra
 settings.load_profile("same-examples")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `thinned(k)`, every k-th combination of parameters stays; the others are slow."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thinned"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for family in families.values():
+        step = family[0].get_closest_marker("thinned").args[0]
+        for number, item in enumerate(sorted(family, key=lambda item: item.nodeid)):
+            if number % step:
+                item.add_marker(pytest.mark.slow)
+
+
 @dataclass(frozen=True)
 class WaitingTraining:
     """In processes with this environment one training waits at a step until it is signalled."""

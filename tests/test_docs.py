@@ -75,6 +75,7 @@ def printed_by(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     return "" if line.endswith(" > /dev/null") else "\n".join(output[-int(kept or 0) :])
 
 
+@pytest.mark.slow
 def test_readme_commands_run_as_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +96,7 @@ def test_readme_commands_run_as_typed(
     assert figure.startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_readme_python_runs_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(write_readme.python_code(README), "README.md", "exec"), {})
     printed = capsys.readouterr().out

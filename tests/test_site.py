@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow  # the whole site is built
+
 ROOT = Path(__file__).parents[1]
 spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
 assert spec is not None

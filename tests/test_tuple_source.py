@@ -88,6 +88,7 @@ def trained(source: TupleSource, **settings: object) -> Trained:
     return train_scorer(Training(TrainConfig.model_validate({**FAST, **settings}), source))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "settings",
     [

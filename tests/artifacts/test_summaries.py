@@ -6,7 +6,7 @@ import contextlib
 import copy
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,32 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
         "--out",
         work / "estimated run",
     )
-    sweep = ("sweep", "count-noise", "--rate", 0, "--seed", 0, "--jobs", 1, "--set", "train.method=count")
-    done(*sweep, *(word for setting in CELL for word in ("--set", setting)), "--out", work / "sweep")
-    places = {name: work / name for name in ("encoded run", "judging audit", "estimated run", *KINDS)}
-    places |= {"features": features, "sweep": work / "sweep" / "results"}
+    places = {
+        name: work / name for name in ("encoded run", "judging audit", "estimated run", *KINDS) if name != "sweep"
+    }
+    places |= {"features": features}
     return {name: json.loads((path / "manifest.json").read_bytes()) for name, path in places.items()}
+
+
+@pytest.fixture(scope="module")
+def manifest(manifests: dict[str, Document], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Document]:
+    """The manifest of a kind, for a test to change; a sweep has processes of its own and is made when it is needed."""
+
+    def of(kind: str) -> Document:
+        if kind == "sweep" and kind not in manifests:
+            out = tmp_path_factory.mktemp("sweep") / "sweep"
+            words = ("sweep", "count-noise", "--rate", 0, "--seed", 0, "--jobs", 1, "--set", "train.method=count")
+            done(*words, *(word for setting in CELL for word in ("--set", setting)), "--out", out)
+            manifests[kind] = json.loads((out / "results" / "manifest.json").read_bytes())
+        return copy.deepcopy(manifests[kind])
+
+    return of
+
+
+def slow_sweeps(cases: Iterable[Any]) -> list[Any]:
+    """Cases of a test by kind, those of sweeps for `make test-slow`."""
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] == "sweep")) for row in rows]
 
 
 def written(document: Document, folder: Path) -> Path:
@@ -271,17 +292,19 @@ REFUSALS: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "message"), REFUSALS, ids=[f"{kind}: {message[:40]}" for kind, _, message in REFUSALS]
+    ("kind", "change", "message"),
+    slow_sweeps(REFUSALS),
+    ids=[f"{kind}: {message[:40]}" for kind, _, message in REFUSALS],
 )
 def test_a_summary_that_breaks_a_rule_is_refused_by_field(
     kind: str,
     change: Change,
     message: str,
-    manifests: dict[str, Document],
+    manifest: Callable[[str], Document],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    document = copy.deepcopy(manifests[kind])
+    document = manifest(kind)
     change(document)
     folder = written(document, tmp_path / "in")
     assert run(["inspect", str(folder)]) == 3
@@ -296,20 +319,20 @@ def test_every_kind_has_its_model() -> None:
     assert list(SUMMARIES) == list(KINDS)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "encoded run", "judging audit", "estimated run"])
+@pytest.mark.parametrize("kind", slow_sweeps([*KINDS, "encoded run", "judging audit", "estimated run"]))
 def test_a_real_manifest_is_read_and_written_again_with_the_same_bytes(
-    kind: str, manifests: dict[str, Document], tmp_path: Path
+    kind: str, manifest: Callable[[str], Document], tmp_path: Path
 ) -> None:
-    artifact = open_artifact(written(manifests[kind], tmp_path / "in"))
+    artifact = open_artifact(written(manifest(kind), tmp_path / "in"))
     assert type(artifact.summary) is SUMMARIES[artifact.kind]
-    assert json.loads(artifact.manifest.to_bytes()) == manifests[kind]
+    assert json.loads(artifact.manifest.to_bytes()) == manifest(kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_field_of_a_summary_is_required(kind: str, manifests: dict[str, Document], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", slow_sweeps(KINDS))
+def test_every_field_of_a_summary_is_required(kind: str, manifest: Callable[[str], Document], tmp_path: Path) -> None:
     """No reader has to check whether a field exists."""
     assert all(field.is_required() for field in SUMMARIES[kind].model_fields.values())
-    assert manifests[kind]["summary"].keys() == SUMMARIES[kind].model_fields.keys()
+    assert manifest(kind)["summary"].keys() == SUMMARIES[kind].model_fields.keys()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "features"])
@@ -320,9 +343,9 @@ def test_the_page_of_the_format_names_every_field(kind: str) -> None:
 
 
 def test_all_problems_are_shown_at_once_up_to_five(
-    manifests: dict[str, Document], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Callable[[str], Document], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = copy.deepcopy(manifests["run"])
+    document = manifest("run")
     for name in ("method", "dataset", "tuples", "model", "epochs", "loss"):
         dropping(name)(document)
     assert run(["inspect", str(written(document, tmp_path / "in"))]) == 3
@@ -331,10 +354,11 @@ def test_all_problems_are_shown_at_once_up_to_five(
     assert "(and 1 more)" in message
 
 
+@pytest.mark.slow
 def test_a_sweep_of_the_gap_has_windows_without_a_reference_point(
-    manifests: dict[str, Document], tmp_path: Path
+    manifest: Callable[[str], Document], tmp_path: Path
 ) -> None:
-    document = copy.deepcopy(manifests["sweep"])
+    document = manifest("sweep")
     setting(sweep="gap", windows=[WINDOW])(document)
     artifact = open_artifact(written(document, tmp_path / "in"), "sweep")
     assert artifact.summary.windows[0].tolerance is None
@@ -352,9 +376,9 @@ def test_a_sweep_of_the_gap_has_windows_without_a_reference_point(
     ],
 )
 def test_settings_of_a_run_that_no_training_could_have_had_are_refused(
-    values: Document, message: str, manifests: dict[str, Document], tmp_path: Path
+    values: Document, message: str, manifest: Callable[[str], Document], tmp_path: Path
 ) -> None:
-    document = copy.deepcopy(manifests["run"])
+    document = manifest("run")
     document["config"].update(values)
     folder = written(document, tmp_path / "in")
     with pytest.raises(ArtifactError) as caught:

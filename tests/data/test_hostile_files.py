@@ -270,6 +270,7 @@ def test_dates_can_be_ids(tmp_path):
     assert run(["import-tuples", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 0
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows_before", [0, 200_000])
 def test_ragged_rows_that_are_no_text_are_reported_once(rows_before, tmp_path):
     path = tmp_path / "t.csv"

@@ -47,6 +47,7 @@ def test_the_noise_rate_is_found_whatever_the_design(design):
     assert 0.95 * known < audit.noise_ci[1] - audit.noise_ci[0] < 0.026
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_intervals_of_the_noise_rate_cover_it_as_often_as_they_say(design):
     """At a confidence of 0.6 an interval too wide is seen as well as one too narrow."""

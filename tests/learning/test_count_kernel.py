@@ -36,20 +36,12 @@ def count_posterior(z: Tensor, sizes: Tensor, counts: Tensor, noise: float = 0.0
 def enumerate_counts(z: Tensor, m: int, flip: float = 0.0) -> tuple[float, Tensor]:
     """log P(recorded m) and P(y_i=1 | recorded m) by adding up all 2^n label assignments."""
     n, p = len(z), z.double().sigmoid()
-    total, ones = 0.0, torch.zeros(n, dtype=torch.double)
-    for labels in product((0, 1), repeat=n):
-        y = torch.tensor(labels, dtype=torch.double)
-        true = sum(labels)
-        if true == m:
-            recorded = 1 - flip
-        elif abs(true - m) == 1:
-            recorded = flip if true in (0, n) else flip / 2
-        else:
-            recorded = 0.0
-        probability = float(torch.prod(torch.where(y > 0, p, 1 - p))) * recorded
-        total += probability
-        ones += probability * y
-    return float(np.log(total)), ones / total
+    labels = torch.tensor(list(product((0.0, 1.0), repeat=n)), dtype=torch.double)
+    true = labels.sum(dim=1)
+    moved = flip / (1 + ((true > 0) & (true < n)).double())  # at an end there is one way to be off by one
+    recorded = (true == m).double() * (1 - flip) + ((true - m).abs() == 1) * moved
+    probability = torch.where(labels > 0, p, 1 - p).prod(dim=1) * recorded
+    return float(probability.sum().log()), probability @ labels / probability.sum()
 
 
 @pytest.mark.parametrize("safe_nats", [600.0, -1.0], ids=["products", "logarithms"])

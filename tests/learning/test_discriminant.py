@@ -501,6 +501,7 @@ def cosine_of(truth: World, moments: Moments, prior: float, blend: Blend) -> flo
     return abs(truth.cosine(white.basis @ blended(white, blend)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("k", [10, 120, 400])
 @pytest.mark.parametrize(("pair", "prior"), [((3, 1), 0.8), ((5, 2), 0.45)])
 def test_the_choice_is_not_worse_than_the_better_order(k, pair, prior):
@@ -516,6 +517,7 @@ def test_the_choice_is_not_worse_than_the_better_order(k, pair, prior):
     assert auc[chosen] > max(auc.values()) - 0.01
 
 
+@pytest.mark.slow
 def test_features_of_equal_variance_need_all_components():
     rng = np.random.default_rng(31)
     truth = flat_world(400)

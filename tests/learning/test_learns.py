@@ -87,6 +87,7 @@ def test_every_loss_leads_to_the_discriminant(tmp_path: Path, loss: str) -> None
     assert learned.accuracy > bayes_accuracy(0.8) - 0.02
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("tuples", "prior", "clamp"),
     [(("3:1",), 0.8, "relu"), (("3:1", "3:2"), 0.5, "abs")],
@@ -141,6 +142,7 @@ def test_tuples_at_the_prior_are_refused_before_an_epoch_is_spent(tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("clamp", ["relu", "abs"])
 def test_digits_are_told_apart_from_counts_of_one_rate(tmp_path: Path, clamp: str) -> None:
     learned = learn(tmp_path, {"dataset": "digits", "tuples": ("3:1",), "prior": 0.7}, epochs=15, clamp=clamp)

@@ -376,6 +376,7 @@ def test_a_stop_saves_the_state_and_says_where() -> None:
     assert (state["epoch"], state["step"]) == (2, 2)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("method", ["ure", "count"])
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 @pytest.mark.parametrize("stop_at", [1, 4, 6, 11])

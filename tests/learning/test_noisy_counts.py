@@ -40,6 +40,7 @@ def task_of(sizes: Any, counts: Any, unlabeled: int) -> Task:
     return Task([(int(n), int(m), int(k)) for n, m, k in zip(*kinds, numbers, strict=True)], unlabeled)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("design", [ONE_SPEC, TWO_SPECS, ALL_COUNTS, (5, [1, 4])])
 def test_expected_counts_are_the_mean_true_counts_behind_a_recorded_one(design) -> None:
     sizes, true, counts = recorded(design, 400_000, 0.3, np.random.default_rng(0))

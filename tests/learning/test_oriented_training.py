@@ -178,6 +178,7 @@ def test_settings_that_cannot_be_meant_are_refused_by_networks_and_tables(settin
 # Tables -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_learner_for_tables_says_how_sure_it_is_and_refuses_what_networks_refuse():
     source = sampled(3, 1, 200, 600, 0.5)
     right = train_table(TrainConfig(prior=0.5, model="linear"), source)

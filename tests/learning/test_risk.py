@@ -373,6 +373,7 @@ def deviation(values: Floats, truth: float) -> float:
     return float(abs(values.mean() - truth) / (values.std(ddof=1) / np.sqrt(len(values))))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mixing", MIXINGS)
 @pytest.mark.parametrize("name", VARYING)
 def test_the_mean_over_batches_is_the_closed_form_risk(name: str, mixing: Mixing) -> None:
@@ -382,6 +383,7 @@ def test_the_mean_over_batches_is_the_closed_form_risk(name: str, mixing: Mixing
         assert deviation(values, true_risk(loss, prior)) < 4, loss
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mixing", MIXINGS)
 @pytest.mark.parametrize("name", ["fixed", "variable-n", "variable-m", "both"])
 def test_a_wrong_prior_biases_the_risk(name: str, mixing: Mixing) -> None:

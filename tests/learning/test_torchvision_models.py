@@ -65,6 +65,7 @@ def test_the_names_are_those_of_classification_networks() -> None:
     assert not any("segmentation" in name or "rcnn" in name or "quantized" in name for name in names)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", [GREY, COLOUR])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_network_gives_one_output_in_training_and_evaluation_mode(name: str, shape: tuple[int, ...]) -> None:
@@ -133,6 +134,7 @@ def test_other_shapes_than_images_are_refused(shape: tuple[int, ...]) -> None:
     assert error.value.hint == "Use the model mlp."
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["alexnet", "vit_b_32", "inception_v3"])
 def test_images_that_are_too_small_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
@@ -159,6 +161,7 @@ def test_small_images_are_enlarged_and_large_ones_left_alone() -> None:
     assert torch.equal(features(large), network(large))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "mnasnet0_5"])
 def test_features_from_a_file_are_those_of_the_network_that_was_saved(name: str, suffix: str, tmp_path: Path) -> None:
@@ -193,6 +196,7 @@ def test_features_of_squeezenet_are_the_averages_before_its_convolution(tmp_path
     assert torch.allclose(torchvision_features("squeezenet1_1", (3, 64, 64), weights)(x), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_old_names_of_densenet_layers_are_understood(tmp_path: Path) -> None:
     network = original("densenet121", classes=2)
     new, old = tmp_path / "new.pth", tmp_path / "old.pth"

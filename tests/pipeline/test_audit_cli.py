@@ -100,6 +100,7 @@ def test_a_run_on_other_tuples_is_refused(noisy, tuples, ntmp):
     assert ended.err.startswith(f"error: {noisy / 'r'}: was not trained on {tuples}\n")
 
 
+@pytest.mark.slow
 def test_drift_is_looked_for_where_no_network_has_seen_an_instance(noisy, tmp_path, ntmp_done):
     """Of instances that are in several tuples a network is surer than of U: then held-out tuples are judged."""
     facts = json.loads((noisy / "facts.json").read_text())

@@ -185,6 +185,7 @@ def test_warnings_go_to_stderr_and_leave_the_json_alone(ntmp_done, tuples, tmp_p
     assert ended.json["kind"] == "run"
 
 
+@pytest.mark.slow
 def test_a_wide_report_lists_its_files_one_per_line(ntmp_done, study, tmp_path):
     lines = ntmp_done("report", study.evaluation, "--out", tmp_path / "p", "--wide").out.splitlines()
     files = {str(path) for path in (tmp_path / "p").iterdir() if path.name != "manifest.json"}
@@ -394,6 +395,7 @@ def test_a_second_run_skips_everything(ntmp_done, quickstart):
     assert modified(quickstart) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "redone"),
     [

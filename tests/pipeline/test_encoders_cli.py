@@ -18,6 +18,8 @@ from ntmp_cli.artifacts.stored_scorer import load_score
 from ntmp_cli.learning.encoders import EncoderRequest, build_encoder
 from ntmp_cli.learning.models import build_scorer, predict
 
+pytestmark = pytest.mark.slow  # many trainings
+
 ENCODERS = ["pca", "random", "pixels"]
 TRAINING = ("--prior", "0.5", "--trust", "prior", "--epochs", "1", "--json")
 

@@ -125,6 +125,7 @@ def test_a_given_prior_overrides_the_estimate(gaussian, ntmp_done, tmp_path):
     assert "prior 0.6 is used instead of the estimate" in ended.err
 
 
+@pytest.mark.slow
 def test_an_estimate_that_equals_the_given_prior_is_still_told_apart_from_it(gaussian, ntmp_done, tmp_path):
     """Where a prior came from is said, not guessed from its value."""
     tuples, prior, estimate = gaussian
@@ -149,6 +150,7 @@ def test_the_unbiased_risk_does_not_estimate_its_prior(ntmp, tuples, tmp_path):
     assert "--prior X, or --prior-from DIR" in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["auto", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_count_estimates_the_prior_in_the_same_training(gaussian, ntmp_done, tmp_path, model):
     """A network, or a learner for tables: the same data, and the interval covers what the simulation knows."""
@@ -200,6 +202,7 @@ def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_pat
         assert estimate["prior"] == pytest.approx(expected, abs=0.06)
 
 
+@pytest.mark.slow
 def test_a_score_model_that_learned_nothing_gives_the_whole_range(gaussian, ntmp_done, tmp_path):
     tuples, _, _ = gaussian
     lazy = ("--model", "mlp", "--epochs", 1, "--lr", 1e-7, "--resamples", 20)
@@ -209,6 +212,7 @@ def test_a_score_model_that_learned_nothing_gives_the_whole_range(gaussian, ntmp
     assert "it is trained for 4" in ended.err
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_are_scored_by_learners_for_tables(gaussian, ntmp_done, tmp_path):
     """All tuples are used, and no network is trained."""
     tuples, _, _ = gaussian
@@ -242,6 +246,7 @@ def test_folds_that_share_instances_are_warned_of(ntmp_done, tmp_path):
     assert "of the instances are in tuples of more than one fold" in ended.err
 
 
+@pytest.mark.slow
 def test_two_of_seven_digits_give_a_prior(ntmp_done, tmp_path):
     """They ended with exit 4 after too few epochs, and the hint that was printed did so again."""
     tuples = ("--dataset", "digits", "--n", 7, "--m", 2, "--prior", 0.2, "--out", tmp_path / "t")
@@ -253,6 +258,7 @@ def test_two_of_seven_digits_give_a_prior(ntmp_done, tmp_path):
     assert answer["tuple_rate"] == pytest.approx(2 / 7)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("words", [(), ("--model", "mlp", "--epochs", 2, "--folds", 2)], ids=["table", "network"])
 def test_rows_that_are_equal_are_items_of_their_own(words, ntmp_done, tmp_path):
     """Two answers give four different rows, which are in all tuples: ids tell items apart, not their features."""
@@ -322,6 +328,7 @@ def test_a_sweep_of_priors_goes_out_from_the_estimate(gaussian, ntmp, ntmp_done,
     assert "--prior-from: needs --tuples" in ended.err
 
 
+@pytest.mark.slow
 def test_a_report_shows_how_the_prior_was_found(gaussian, study, ntmp_done, tmp_path):
     _, out, estimate = gaussian
     ntmp_done("report", study.evaluation, "--prior", out, "--out", tmp_path / "r")

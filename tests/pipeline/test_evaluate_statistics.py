@@ -175,6 +175,7 @@ def test_reliability_holds_the_bins_behind_the_errors(evaluation):
         assert total == pytest.approx(rows[row["run"], f"brier{suffix}"])
 
 
+@pytest.mark.slow
 def test_without_heldout_data_what_needs_it_is_undefined(ntmp_done, tmp_path):
     ntmp_done("make-tuples", *TUPLES, "--heldout-share", 0, "--out", tmp_path / "t")
     ntmp_done("train", "--tuples", tmp_path / "t", "--clamp", "abs", *TRAINING, "--out", tmp_path / "r")

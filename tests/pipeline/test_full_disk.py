@@ -68,6 +68,7 @@ def output(name: str, folder: Path) -> tuple[str, Path]:
     return "--figure" if name == "inspect" else "--out", folder / "new" / NAMES.get(name, "out")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in STAGES]
 )
@@ -107,6 +108,7 @@ sys.exit(run(sys.argv[2:]))
 """
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("limit", [4096, 16384])
 def test_the_interpreter_survives_a_full_disk_to_its_end(limit, tmp_path):
     """As a user has it: what was left open inside HDF5 would end the process by SIGSEGV when it leaves."""
@@ -128,6 +130,7 @@ def test_a_first_checkpoint_that_does_not_fit_ends_the_training_and_leaves_nothi
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stopped_by_user", [False, True])
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(launcher, tuples, tmp_path, stopped_by_user):
     whole, out = tmp_path / "whole", tmp_path / "cut" / "run"

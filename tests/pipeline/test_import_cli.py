@@ -182,6 +182,7 @@ def test_no_path_of_this_machine_enters_the_manifest(imported):
 # --- what follows ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, tmp_path, ntmp_done):
     ntmp_done("train", "--tuples", imported, "--prior", own_data.PRIOR, "--epochs", 30, "--out", tmp_path / "run")
     rows = ntmp_done("evaluate", tmp_path / "run", "--out", tmp_path / "eval", "--json").json["rows"]

@@ -281,6 +281,7 @@ def test_features_of_an_encoder_are_not_kept_inside_the_tuples(ntmp, shared, tmp
 # --- what is no such case -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_may_lie_beside_its_data_and_settings(ntmp, ntmp_done, shared, tmp_path):
     npz(Place(tmp_path / "x.npz", shared))
     settings = (

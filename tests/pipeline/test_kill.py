@@ -16,6 +16,8 @@ import pytest
 
 from ntmp_cli.artifacts import open_artifact
 
+pytestmark = pytest.mark.slow  # processes are killed and run again
+
 KILLED = -signal.SIGKILL
 STAGES = ["make-tuples", "train"]
 KILLS = 10  # at random accesses, per stage
@@ -101,7 +103,6 @@ def test_kill_at_a_random_access_to_the_file_system(number, stage, launcher, tmp
     check_and_rerun(stage, out, launcher, over_old=over_old, resume=number % 3 == 0)
 
 
-@pytest.mark.slow
 def test_kill_around_the_exchange_of_old_and_new(stage, launcher, tmp_path):
     rng = random.Random(f"{stage.arguments[0]}")
     # Old and new are exchanged by renameat2, after the manifest and its flushing, before the old one is removed.

@@ -132,6 +132,7 @@ def test_zeros_beside_no_small_counts_are_pointed_out(ntmp, tmp_path):
     assert "suppress" not in ntmp("import-tuples", quiet, "--out", tmp_path / "q").err
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "how",
     [
@@ -320,6 +321,7 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     assert not (tmp_path / "p.csv").exists()
 
 
+@pytest.mark.slow
 def test_expected_counts_of_groups_that_differ_follow_their_rows(ntmp_done, tmp_path):
     """Where districts have an intercept of their own, rows still tell which of two groups has more positives."""
     grouped_table(tmp_path / "t.csv", 150, 1, spread=1.5)
@@ -393,6 +395,7 @@ def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
     assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_seeds_of_noisy_counts_are_one_setting_and_have_a_report(ntmp_done, tmp_path):
     """The mean of noisy counts differs from seed to seed, and is no whole number."""
     data = ("--dataset", GAUSSIANS, "--n", 3, "--m", 1, "--prior", 0.6, "--num-tuples", 80, "--unlabeled-size", 100)

@@ -31,6 +31,7 @@ def auc(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     return float(roc_auc_score(read_labels(run), scores))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("warmup", ["risk", "none"])
 def test_count_finds_its_side_where_the_prior_is_nearly_the_rate(tmp_path: Path, seed: int, warmup: str) -> None:
@@ -46,6 +47,7 @@ def test_count_finds_its_side_without_heldout_data(tmp_path: Path, seed: int) ->
     assert auc(tmp_path, {**data, "heldout_share": 0.0, "seed": seed}, epochs=8, seed=seed) > 0.95
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3))])
 def test_count_finds_its_side_in_one_epoch(tmp_path: Path, seed: int) -> None:
     data = {"dataset": "gaussians:dim=2,separation=3,size=20000,test=400", "tuples": ("5:2",), "prior": 0.4}
@@ -109,6 +111,7 @@ def test_a_run_knows_a_weights_file_by_its_content(ntmp, ntmp_done, tmp_path: Pa
     assert "exists, but from other inputs or settings" in ended.err
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("words", "unused"),
     [
@@ -163,6 +166,7 @@ def at_a_half(tmp_path_factory, ntmp_done):
     return out
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_a_prior_that_contradicts_the_counts_is_refused_with_both_numbers_unless_one_is_trusted(
     model, at_a_half, tmp_path, ntmp, ntmp_done

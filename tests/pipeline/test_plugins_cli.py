@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow  # many new processes
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```python\n(.*?)```", GUIDE, flags=re.DOTALL)
@@ -267,7 +269,6 @@ def installed(tmp_path_factory, launcher) -> Shell:
     return Shell(tmp_path_factory.mktemp("installed"), launcher, packages)
 
 
-@pytest.mark.slow
 def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
     runs = ("run-squared", "run-encoded", "run-count")
     listed, *_, estimated, _, _ = installed.done(
@@ -295,7 +296,6 @@ def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
     assert "in cost, of which less is better," in (installed.folder / "report" / "words.md").read_text()
 
 
-@pytest.mark.slow
 def test_a_package_serves_the_classifier(installed):
     script = """
 import numpy as np
@@ -475,7 +475,6 @@ class AllLabels(Supervised):
 """
 
 
-@pytest.mark.slow
 def test_another_method_that_sees_labels_is_never_the_winner(shell):
     file = shell.plugin(EXAMPLE + ORACLE)
     training = ("--tuples", "tuples", "--prior", "0.5", "--model", "narrow", "--lr", "0.01")
@@ -520,7 +519,6 @@ def test_another_method_that_sees_labels_is_never_the_winner(shell):
 # --- sweeps -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_workers_of_a_sweep_have_the_same_plugins(engine, shell):
     if engine == "ray":

@@ -178,6 +178,7 @@ def test_missing_values_and_new_categories_are_scored(tmp_path, ntmp_done):
 # --- runs on simulated tuples -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("--model", "mlp"), ("--encoder", "pca"), ("--encoder", "random")], ids=lambda w: w[1]
 )

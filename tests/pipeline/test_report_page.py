@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from page_reader import Reader, violations
 
+pytestmark = pytest.mark.slow  # a browser opens the page
+
 # The name of a data set is whatever a file may be called.
 NAME = '"><img src=x onerror=alert(1)><script>é中 & 100% of $x_1^2$ {#~}\\.npz'
 # Number of the method's column in the table of results.

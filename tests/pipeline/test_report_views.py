@@ -13,6 +13,8 @@ from page_reader import Reader, violations
 from ntmp_cli.reporting.page import Page, PageTable, render_page
 from ntmp_cli.reporting.run_details import page_run, run_table
 
+pytestmark = pytest.mark.slow  # a browser opens the pages
+
 RUNS = 300
 
 

@@ -57,6 +57,7 @@ def interrupt(launcher, tuples, out: Path, at: tuple[int, int], *signals: int, r
     return launcher.run(*training(tuples), *more, "--out", out, at_step=at, signals=signals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [(2, 1), (3, 4), (5, 6)])
 def test_resuming_after_a_kill_gives_the_same_bytes(at, launcher, tuples, uninterrupted, tmp_path):
     out = tmp_path / "run"
@@ -69,6 +70,7 @@ def test_resuming_after_a_kill_gives_the_same_bytes(at, launcher, tuples, uninte
     assert names(tmp_path) == ["run"]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("number", [INT, TERM], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
     ("at", "stopped"),
@@ -237,6 +239,7 @@ def config() -> TrainConfig:
     return TrainConfig(**settings, select="best", lr=0.03)
 
 
+@pytest.mark.slow
 def test_a_study_with_a_damaged_checkpoint_says_what_to_remove(launcher, tmp_path):
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\ntrain: {model: linear, epochs: 3}\n"
@@ -276,6 +279,7 @@ def test_an_interrupted_study_goes_on_where_it_stopped(launcher, tmp_path):
     assert names(tmp_path / "cut" / "runs") == ["only-0"]
 
 
+@pytest.mark.slow
 def test_a_changed_study_does_not_go_on_from_the_old_checkpoint(launcher, tmp_path):
     (tmp_path / "study.yaml").write_text(
         "make_tuples: {prior: 0.5, num_tuples: 40, unlabeled_size: 60}\n"

@@ -14,6 +14,8 @@ from s3_server import BUCKET, s3_server
 
 from ntmp_cli.storage import StorageUrl, file_pieces
 
+pytestmark = pytest.mark.slow  # a server of its own
+
 fsspec = pytest.importorskip("fsspec")
 
 SECRET = "sEcReT"
@@ -118,12 +120,10 @@ def test_what_cannot_be_meant_is_one_message(source, out, code, message, memory,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_an_s3_server_gives_the_bytes_of_files_on_a_disk(s3, rows, trained, tmp_path, ntmp_done):
     same_as_on_a_disk(s3, rows, trained, tmp_path, ntmp_done)
 
 
-@pytest.mark.slow
 def test_credentials_in_a_url_are_in_no_message_and_no_output(s3, rows, trained, tmp_path, ntmp, ntmp_done):
     with_key = f"s3://AKIAKEY:{SECRET}@{BUCKET}/data"
     ended = ntmp_done("import-tuples", f"{with_key}/set", "--out", tmp_path / "t", "--json")
@@ -143,7 +143,6 @@ def test_credentials_in_a_url_are_in_no_message_and_no_output(s3, rows, trained,
     assert b"AKIAKEY" not in everything
 
 
-@pytest.mark.slow
 def test_files_of_a_web_server_are_read(rows, trained, tmp_path, ntmp, ntmp_done):
     pytest.importorskip("aiohttp")
 

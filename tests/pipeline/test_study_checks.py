@@ -11,6 +11,8 @@ from ntmp_cli.app import run
 from ntmp_cli.config.studies import PipelineConfig
 from ntmp_cli.stages.pipeline import resolve
 
+pytestmark = pytest.mark.slow  # whole studies
+
 STUDY = """
 seeds: [0]
 make_tuples: {{dataset: gaussians, tuples: ["3:1"], prior: 0.8, num_tuples: 60, unlabeled_size: 60}}
@@ -61,7 +63,6 @@ train_on:
 """
 
 
-@pytest.mark.slow
 def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_settings(tmp_path: Path) -> None:
     command = [*study(tmp_path, f"  left-out: {{clamp: abs}}\n{VARIED}"), "--set", "runs.left-out=null"]
     assert run(command) == 0

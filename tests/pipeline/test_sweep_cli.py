@@ -15,6 +15,8 @@ import pytest
 from ntmp_cli.artifacts import folder_lock, open_artifact
 from ntmp_cli.reporting.words import window_words
 
+pytestmark = pytest.mark.slow  # a sweep has processes of its own
+
 TINY = ("make_tuples.num_tuples=40", "make_tuples.unlabeled_size=60", "train.model=linear", "train.select=last")
 SMALL = tuple(word for value in (*TINY, "train.epochs=2") for word in ("--set", value))
 PRIOR = ("sweep", "prior", "--prior", 0.5, *SMALL, "--seed", 0, "--seed", 1)
@@ -119,7 +121,6 @@ def test_dry_run_lists_what_is_done_and_makes_nothing(swept, ntmp_done, tmp_path
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.slow
 def test_a_changed_or_lost_cell_alone_is_trained_again_with_the_same_bytes(swept, ntmp_done, tmp_path):
     out = tmp_path / "s"
     shutil.copytree(swept, out)
@@ -139,7 +140,6 @@ def test_a_changed_or_lost_cell_alone_is_trained_again_with_the_same_bytes(swept
     assert results == {name: value for name, value in before.items() if name.startswith("results")}
 
 
-@pytest.mark.slow
 def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntmp, tmp_path):
     """One training diverges; tuples of the other prior cannot be drawn, for want of positives."""
     out = tmp_path / "s"
@@ -165,7 +165,6 @@ def test_failed_cells_are_reported_with_their_logs_and_the_rest_is_published(ntm
     assert [cell["cell"] for cell in listed["cells"] if cell["done"]] == ["prior=0.5,lr=0.01,seed=0"]
 
 
-@pytest.mark.slow
 def test_own_tuples_are_trained_on_with_several_seeds(ntmp_done, ntmp, tuples, tmp_path):
     words = ("sweep", "prior", "--tuples", tuples, "--prior", 0.5, "--offset", 0, "--seed", 0, "--seed", 1)
     words += ("--set", "train.method=discriminant", "--jobs", 1)
@@ -226,7 +225,6 @@ def test_without_ray_the_engine_says_what_to_install(ntmp, tmp_path, monkeypatch
     assert "pip install 'ntmp[ray]'" in ended.err
 
 
-@pytest.mark.slow
 def test_a_sweep_that_is_stopped_continues_with_the_same_bytes(ntmp_done, waiting_training, tmp_path):
     """SIGTERM in mid-training: exit 130, its worker gone; a rerun ends as a training that was never stopped."""
     out = tmp_path / "s"

@@ -68,6 +68,7 @@ def test_tables_need_no_torch(others, work, tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "words",
     [("predict", "auto", "test.csv", "--out", "{}/p.csv"), ("export", "auto", "--out", "{}/e")],

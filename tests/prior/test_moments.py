@@ -46,6 +46,7 @@ def gaussian_scores(sizes: Sizes, prior: float, unlabeled: int, rng: np.random.G
     return ScoredTuples(scores[: n.sum()], n, m, scores[n.sum() :])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("prior", [0.15, 0.5, 0.8])
 @pytest.mark.parametrize("mix", MIXES)
 def test_estimates_scatter_around_the_true_prior(mix: str, prior: float) -> None:

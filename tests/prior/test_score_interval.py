@@ -19,6 +19,7 @@ def sample(rng: np.random.Generator, prior: float, distance: float, tuples: int 
     return ScoredTuples(z[: 5 * tuples], np.full(tuples, 5), counts, z[5 * tuples :])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("distance", [0.5, 1.5, 4.0])
 @pytest.mark.parametrize("prior", [0.1, 0.6])
 def test_the_interval_covers_the_prior_whatever_the_scores_are_worth(distance: float, prior: float) -> None:

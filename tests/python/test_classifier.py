@@ -80,6 +80,7 @@ def fast(**more):
 NETWORKS = {"count": {"model": "mlp", "epochs": 10}, "ure": {"epochs": 20, "lr": 0.02}, "discriminant": {}}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "settings",
     [{"model": "auto"}, {"model": "linear"}, *({"method": k, **v} for k, v in NETWORKS.items())],
@@ -166,6 +167,7 @@ def stored(tmp_path_factory):
     return out
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -185,6 +187,7 @@ def test_settings_train_as_the_options_of_the_command_line(settings, words, stor
     trained_as(model, stored, tmp_path / "run")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -293,6 +296,7 @@ def test_settings_come_back_with_a_fitted_classifier(tmp_path):
         assert np.array_equal(again.predict_proba(x_new), model.predict_proba(x_new))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -387,6 +391,7 @@ def test_counts_of_several_classes_are_refused() -> None:
 # Laws of noise --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [0, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_law_of_noise_is_estimated_beside_exact_labels(labelled: int) -> None:
     """Labelled rows are exact: taken for noisy counts without noise, they would pull the estimate down."""

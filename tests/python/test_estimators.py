@@ -78,6 +78,7 @@ def test_the_probabilities_are_calibrated_by_counts():
     assert loss(model.predict_proba(x_new)[:, 1]) < 0.75 * loss(model.estimator_.predict_proba(x_new)[:, 1])
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_classifiers_and_equal_bytes():
     x, ids, counts, *_ = natural()
     a, b, c = (

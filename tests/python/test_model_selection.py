@@ -129,6 +129,7 @@ def test_cross_validation_prefers_the_classifier_that_saw_the_feature():
     assert good.mean() > blind.mean() + 0.1
 
 
+@pytest.mark.slow
 def test_a_grid_search_over_a_pipeline_chooses_parameters_of_the_estimator():
     x, ids, counts, labels = sampled()
     pipe = make_pipeline(StandardScaler(), NTMPClassifier(estimator=LogisticRegression()))

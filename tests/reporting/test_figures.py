@@ -70,6 +70,7 @@ def test_accuracy_is_plotted_by_steps_of_the_optimiser_and_only_where_there_are_
     assert b"kmeans" not in figure["svg"]
 
 
+@pytest.mark.slow
 def test_learning_curves_grow_by_a_row_per_group() -> None:
     one = opened(learning_curves(curves(["ure"], ["a"]), title="Study")["png"])
     three = opened(learning_curves(curves(["ure"], ["a", "b", "c"]), title="Study")["png"])
@@ -83,6 +84,7 @@ def test_learning_curves_svg_is_well_formed() -> None:
     assert ElementTree.fromstring(svg).tag.endswith("svg")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "recorded",
     [

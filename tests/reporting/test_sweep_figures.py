@@ -41,6 +41,7 @@ def test_nothing_found_is_not_drawn():
     assert CRITICAL.lower() not in svg
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_any_number_of_panels_is_drawn_with_the_same_bytes_again(number):
     panels = [Panel(f"metric {i}", [LINE]) for i in range(number)]

@@ -42,6 +42,7 @@ def accuracy(folder: Path, data: dict[str, Any], **settings: Any) -> float:
     return known_answers.accuracy(run, prior)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("spec", "prior"), [("3:1", 0.8), ("3:1", 0.2), ("3:2", 0.2), ("2:1", 0.8), ("7:2", 0.5), ("3:1", 1 / 3)]
@@ -52,6 +53,7 @@ def test_count_ends_on_the_right_side_near_the_best_rule(tmp_path: Path, spec: s
     assert reached > bayes_accuracy(prior) - 0.03
 
 
+@pytest.mark.slow
 def test_count_learns_more_from_digits_than_the_risk_does(tmp_path: Path) -> None:
     data = {"dataset": "digits", "tuples": ("3:1",), "prior": 0.5}
     count = accuracy(tmp_path / "count", data, epochs=10)
@@ -235,6 +237,7 @@ def test_a_network_that_is_clearly_mirrored_is_flipped_after_every_warm_up(warmu
     assert count.centre_if_flipped(exchanged(right, count.shift)) == count.shift
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("warmup", ["risk", "none"])
 @pytest.mark.parametrize("prior", [0.6, 1 / 3])
 def test_a_network_on_the_plateau_is_not_flipped(warmup: str, prior: float) -> None:

@@ -142,6 +142,7 @@ def test_the_teacher_knows_the_count_of_every_tuple_and_the_log_odds_of_u(tmp_pa
         assert roc_auc_score(labels, targets) > 0.95
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("warmup", ["discriminant", "none"])
 @pytest.mark.parametrize(("spec", "prior"), [("3:1", 0.8), ("3:2", 0.2), ("2:1", 0.2), ("3:1", 1 / 3)])
 def test_count_ends_on_the_right_side_after_every_warm_up(tmp_path: Path, spec: str, prior: float, warmup: str) -> None:
@@ -153,6 +154,7 @@ def test_count_ends_on_the_right_side_after_every_warm_up(tmp_path: Path, spec: 
         assert not any("flipped" in record for record in history)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("warmup", ["discriminant", "none"])
 def test_count_without_the_risk_learns_digits(tmp_path: Path, warmup: str) -> None:
     settings: dict[str, Any] = {"method": "count", "warmup": warmup, "epochs": 8, "trace_every": 0}

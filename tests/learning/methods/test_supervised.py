@@ -154,6 +154,7 @@ def copies(small: Artifact, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {"whole": small.path} | {how: without_truth(small, folder / how, how) for how in ("removed", "damaged")}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "warmup"), [*((name, "risk") for name in COMPETITORS if name != "clip-mil"), ("count", "discriminant")]
 )

@@ -181,6 +181,7 @@ def test_random_groups_have_no_spread() -> None:
     assert fit_table(table(np.full(150, 6)).data, "linear", rng()).spread == 0
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("spread", [0.8, 1.5])
 def test_spread_of_natural_groups_is_estimated(spread: float) -> None:
     fitted = fit_table(natural_groups(400, 10, spread), "linear", rng())
@@ -207,6 +208,7 @@ def test_bags_filled_to_different_proportions_have_no_spread(seed: int) -> None:
     assert fit_table(data, "linear", rng()).spread == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_few_large_bags_filled_to_different_proportions_have_no_spread(seed: int) -> None:
     """Twelve tuples tell no slope clearly, but a large one is not that of independent intercepts.
@@ -230,6 +232,7 @@ def test_the_spread_of_few_natural_groups_is_kept() -> None:
 # One rate -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("m", "prior"), [(1, 0.7), (3, 0.3)])
 def test_tuples_of_one_rate_with_a_pool_learn_the_right_orientation(m: int, prior: float) -> None:
     drawn = one_rate(150, 4, m, pool=400, prior=prior)
@@ -238,6 +241,7 @@ def test_tuples_of_one_rate_with_a_pool_learn_the_right_orientation(m: int, prio
     assert area(drawn, fitted) > 0.9
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("m", [1, 4])
 def test_tuples_of_one_rate_alone_learn_the_right_orientation(m: int) -> None:
     drawn = one_rate(220, 5, m)

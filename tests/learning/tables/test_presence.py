@@ -47,17 +47,20 @@ def natural() -> tuple[TableData, FittedTable]:
     return data, fit_table(data, "linear", rng())
 
 
+@pytest.mark.slow
 def test_a_spread_of_tuples_is_told_by_some_and_none(natural: tuple[TableData, FittedTable]) -> None:
     """Of independent members long tuples would have a positive one far more often than short ones."""
     _, fitted = natural
     assert fitted.spread in ensemble.PRESENCE_SPREADS[2:]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_independent_members_have_no_spread(seed: int) -> None:
     assert fit_table(in_tuples(100, 0.0, seed), "linear", rng()).spread == 0
 
 
+@pytest.mark.slow
 def test_fits_under_a_spread_predict_unseen_tuples_better_than_a_constant(
     natural: tuple[TableData, FittedTable],
 ) -> None:
@@ -66,6 +69,7 @@ def test_fits_under_a_spread_predict_unseen_tuples_better_than_a_constant(
     assert fitted.nll < -(share * np.log(share) + (1 - share) * np.log(1 - share))
 
 
+@pytest.mark.slow
 def test_a_constant_under_a_spread_gives_the_share_of_tuples_with_a_positive(
     natural: tuple[TableData, FittedTable],
 ) -> None:
@@ -78,6 +82,7 @@ def test_a_constant_under_a_spread_gives_the_share_of_tuples_with_a_positive(
     assert log_prob[0] > log_prob[1] + 1
 
 
+@pytest.mark.slow
 def test_trees_find_few_positive_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of thirty rows is positive, in a window of one feature: fewer than leaves of exact counts must hold."""
     monkeypatch.setattr(ensemble, "STAGES", (50, 100))
