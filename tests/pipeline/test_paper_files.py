@@ -89,9 +89,10 @@ def test_the_figure_of_the_gap_has_several_tuples_on_one_axis_and_its_tests(data
     assert "Data: mnist." in json.loads((results / "manifest.json").read_text(encoding="utf-8"))["summary"]["caption"]
 
 
+# Every third one: `make paper-smoke` runs all of them.
 @pytest.mark.slow
-@pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
-def test_every_file_runs(file: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", files()[::3], ids=lambda file: file.stem)
+def test_a_file_runs(file: Path, data: Path, tmp_path: Path) -> None:
     made = smoke(file, tmp_path / "out", data)
     figures = {"figure-measure": "metrics-against-prior", "figure-compared": "accuracy-by-iteration"}
     name = "sweep" if made.name == "results" else figures.get(file.stem.removesuffix("-ours"), "methods")
