@@ -50,7 +50,7 @@ def trainings(records: Records, cell: Cell, method: str) -> list[Mapping[str, An
 
 
 def labels_of(records: Records, data: str, prior: float) -> float | None:
-    """Accuracy of `supervised`, once per data set and prior: on whichever tuples it was trained."""
+    """Accuracy of `supervised` for a data set and prior, over all tuples that it was trained on."""
     found = [
         one["accuracy"]
         for key, one in records.items()
@@ -60,7 +60,7 @@ def labels_of(records: Records, data: str, prior: float) -> float | None:
 
 
 def verdict(ours: float, paper: float, labels: float | None) -> str:
-    """In words, where it is below the paper or below labels."""
+    """Whether the accuracy reaches the paper and the labels, in words."""
     words = ["at the paper's best or above" if ours >= paper else f"{paper - ours:.1f} below the paper"]
     if labels is not None and ours < labels - NEAR_LABELS:
         words.append(f"{labels - ours:.1f} below labels")
@@ -85,7 +85,7 @@ def _line(words: Iterable[str]) -> str:
 
 
 def summary(records: Records) -> str:
-    """How many rows reach the paper and the labels, in one sentence."""
+    """How many rows reach the paper and the labels."""
     above = near = measured = compared = 0
     for cell in cells():
         found = trainings(records, cell, "count")
@@ -100,8 +100,8 @@ def summary(records: Records) -> str:
     seconds = [one["seconds"] for one in records.values()]
     took = f" A training took {min(seconds)} to {max(seconds)} seconds of CPU." if seconds else ""
     return (
-        f"Of the eighteen rows {measured} were run. {above} are at or above the paper's best cell; "
-        f"{near} of the {compared} with a `supervised` beside them are within {NEAR_LABELS:g} points of it.{took}"
+        f"{measured} of the eighteen rows were run. {above} are at or above the paper's best cell. "
+        f"{compared} can be compared with `supervised`; {near} of these are within {NEAR_LABELS:g} points of it.{took}"
     )
 
 

@@ -18,10 +18,11 @@ PAGE = ROOT / "docs" / "kinds-of-counts.md"
 COMMAND = "python -m benchmarks.kinds_of_counts --only"
 HEAD = """# Kinds of counts, measured
 
-What ntmp learns from every kind of count, on the data that the field of each kind uses, beside labels and other
-packages. Written by `python -m docs.write_kinds_of_counts` from `benchmarks/kinds/results.json`, which
-`python -m benchmarks.kinds_of_counts` fills; a line of that file has the hash of the code that it was measured by. A
-number is the mean over the draws that were measured, whose number stands beside each table; a dash was not measured.
+This page compares what ntmp learns from each kind of count with training on labels and with other packages. Each
+section uses the standard data of its field. A number is the mean over random samples ("draws"); the text above each
+table says how many. A dash means: not measured. `python -m benchmarks.kinds_of_counts` measures and writes
+`benchmarks/kinds/results.json`, with the hash of the code for every value. `python -m docs.write_kinds_of_counts`
+writes this page from that file.
 """
 LABELS, LINEAR_LABELS, DEFAULT = "labels: boosting", "labels: logistic regression", "default (auto)"
 # How far the default may be from the best row without labels, and from labels by size of bag.
@@ -80,12 +81,12 @@ PROPORTIONS = """## Label proportions
 
     {command} proportions
 
-Adult (8,192 training rows) and MAGIC (6,144) in bags of 8 to 512 rows by the protocol of Scott and Zhang (2020): the
-proportion of a bag is uniform in the range, rows of each class are drawn without replacement. AUROC of the untouched
-test rows, draws: {draws}. "Labels" learn from the labels of all training rows. `naive` is logistic
-regression with m/n as the soft label of every member. `default (auto)`, `linear`, `trees` are `NTMPClassifier()` with
-counts alone; `mlp` and `llp-bagce` take the members as their pool. llp-learn is version 1.6.0 in its own environment
-(bags of 8 and 128).
+The rows of Adult (8,192 training rows) and MAGIC (6,144) are put into bags of 8 to 512, as in Scott and Zhang (2020):
+the proportion of a bag is uniform in the range, and rows of each class are sampled without replacement. The tables show
+the AUROC on the untouched test rows, draws: {draws}. Columns that start with "labels" train on the labels of all
+training rows. `naive` is logistic regression with m/n as the soft label of every member. `default (auto)`, `linear` and
+`trees` are `NTMPClassifier()` with counts alone. `mlp` and `llp-bagce` use the members of the bags as their pool.
+llp-learn is version 1.6.0, in a separate environment (bags of 8 and 128).
 """
 
 
@@ -108,7 +109,7 @@ def proportions(results: Results) -> str:
 
 
 def proportion_goals(where: str, size: int, means: dict[str, float]) -> list[tuple[str, bool]]:
-    """What the default must reach on one line, where it was measured."""
+    """The goals of the default on one line, if it was measured."""
     ours = means[DEFAULT]
     if math.isnan(ours):
         return []
@@ -130,8 +131,9 @@ IMAGES = """### Images
 
     {command} images
 
-FashionMNIST, odd classes against even ones, 8,192 training images in bags of 16 and 128 with proportions in [0, ½]; the
-network `mlp` with its defaults for all rows but two, AUROC of the 10,000 test images, draws: {draws}.
+The task is odd against even classes of FashionMNIST. 8,192 training images are in bags of 16 and 128 with proportions in
+[0, ½]. All rows but two use the network `mlp` with its defaults. The table shows the AUROC on the 10,000 test images,
+draws: {draws}.
 """
 
 
@@ -158,12 +160,12 @@ INSTANCES = """## Multiple instances
 
     {command} instances
 
-Musk1, Musk2 and Elephant, stratified ten-fold over bags (draws of folds: {draws}): accuracy of bags ± its standard
-error over draws. A positive bag is recorded as `>=1`, a negative one as 0. Our rows are instance models: a bag is
-called positive if P(at least one positive) > ½, an intercept per bag included where one was estimated. Rows with
-statistics of the bag have the mean, the minimum and the maximum of every feature in the bag as further columns of each
-member. Bag-level rows learn from statistics of a bag and say nothing about its members. Folds of other seeds (10 and
-above) were used to choose how trees and intercepts of such bags are fitted.
+The table shows the accuracy on bags of Musk1, Musk2 and Elephant in stratified ten-fold cross-validation over bags, ±
+its standard error over draws of the folds (draws: {draws}). A positive bag is recorded as `>=1`, a negative bag as 0.
+The first five rows are ntmp. They score instances, and predict a positive bag if P(at least one positive) > ½, with the
+intercept of the bag if one was estimated. In rows with "statistics of the bag", each member has further columns: the
+mean, the minimum and the maximum of every feature in its bag. Bag-level rows learn from statistics of a bag and do not
+score its members. How trees and intercepts of such bags are fitted was chosen on folds of other seeds (10 and above).
 """
 
 
@@ -212,9 +214,10 @@ DIGITS = """### Bags of images
 
     {command} digit_bags
 
-1,000 training bags of 10 images, known as `>=1` or 0: MNIST "contains a 9", FashionMNIST "contains a bag". All networks
-have the hidden layers of our `mlp`, Adam at 1e-3 and 15 epochs; ours also passes over the members as its pool. torchmil
-scores members by its attention. AUROC of the members and of the bags among 10,000 test images, seeds: {draws}.
+There are 1,000 training bags of 10 images, recorded as `>=1` or 0: MNIST "contains a 9", FashionMNIST "contains a bag".
+All networks have the hidden layers of `mlp`, Adam at 1e-3 and 15 epochs. ntmp also uses the members as its pool.
+torchmil scores members by its attention. The table shows the AUROC on members and on bags of 10,000 test images,
+seeds: {draws}.
 """
 
 
@@ -234,7 +237,7 @@ def digit_bags(results: Results) -> str:
             peers = max((means[row] for row in rows[1:] if not math.isnan(means[row])), default=float("nan"))
             if not math.isnan(peers) and not math.isnan(means[rows[0]]):
                 what = (
-                    f"{name}, {words}: {number(means[rows[0]])} beside {number(peers)} of the better model of torchmil"
+                    f"{name}, {words}: ntmp has {number(means[rows[0]])}, the better model of torchmil {number(peers)}"
                 )
                 stated.append((what, means[rows[0]] >= peers - NEAR_BEST))
     header = ["", *(f"{name}: {words}" for name in names for words in kinds.values())]
@@ -248,9 +251,10 @@ POSITIVES = """## Positives and a pool
 
     {command} positives
 
-500 positive rows (tuples 1:1) and a pool of 3,000 rows of Adult and MAGIC: AUROC of the test rows, draws: {draws}. Our
-rows know the prior of the pool, as does pulearn's nnPU. Tuples of one class leave the method `count` without a signal
-(it refuses them); `ure` and `discriminant` compare them with the pool. pulearn is version 0.2.0.
+The training data are 500 positive rows (tuples 1:1) and a pool of 3,000 rows of Adult or MAGIC. The table shows the
+AUROC on the test rows, draws: {draws}. The rows of ntmp and pulearn's nnPU are given the prior of the pool. Tuples of one
+class have no signal for the method `count`, which refuses them; `ure` and `discriminant` compare them with the pool.
+pulearn is version 0.2.0.
 """
 
 
@@ -286,10 +290,11 @@ NOISE = """## Counts with noise for privacy
 
     {command} noise
 
-Adult in 409 random groups of 20 (8,180 rows), to whose counts noise was added; the true counts have a standard
-deviation of about 2. The default learns with the law known, with its parameter estimated (`auto`: the estimate, with
-its 95 % interval) and with the law ignored (recorded counts rounded, and moved to 0 or 20 where beyond). AUROC and
-mean −log P(label) of the test rows, draws: {draws}.
+Noise was added to the counts of 409 random groups of 20 rows of Adult (8,180 rows). The true counts have a standard
+deviation of about 2. The default learner is trained in three ways: with the law of the noise known, with its parameter
+estimated (`auto`), and with the law ignored (recorded counts are rounded and clipped to 0 … 20). The last column has the
+estimates with their 95 % intervals. The other columns are the AUROC and the mean −log P(label) on the test rows,
+draws: {draws}.
 """
 
 
@@ -338,8 +343,9 @@ FEW_LABELS = """## How many labels are worth how many tuples
 
     {command} few_labels
 
-Random tuples of 8 rows, and labelled rows beside them (`fit(..., labels=)`, or a column `label` with blanks): AUROC of
-the test rows, draws: {draws}. Without tuples: logistic regression on the labelled rows.
+The training data are random tuples of 8 rows and some labelled rows (`fit(..., labels=)`, or a column `label` with
+blanks). The tables show the AUROC on the test rows, draws: {draws}. The row without tuples is logistic regression on
+the labelled rows.
 """
 
 
@@ -389,7 +395,7 @@ SECTIONS = {
 
 
 def page(results: Results) -> str:
-    """All sections; one of which nothing was measured says so."""
+    """All sections; a section without measurements says so."""
     sections = [
         section(results) if results.names(name, "row") else unmeasured(text)
         for name, (text, section) in SECTIONS.items()

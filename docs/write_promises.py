@@ -25,58 +25,58 @@ NOT_COUNTED = {"flagged": 0, "of": 0}
 
 HEAD = """# How often promises hold
 
-Written by `python -m docs.write_promises` from benchmarks/promises/. A 95 % interval should cover the truth in 95
-of 100 cases. Here it is counted on data whose labels the learner never sees. Behind every share is its exact
-binomial 95 % interval. Designs were chosen on other seeds than those that are counted.
+A 95 % interval should cover the true value in 95 of 100 cases. This page counts how often that happens. The learner
+never sees the labels of the data. Each share is followed by its exact binomial 95 % interval in parentheses. Methods
+were chosen on other seeds. `python -m docs.write_promises` writes this page from benchmarks/promises/.
 """
 
 PRIOR = """## The prior of the pool, and metrics without labels
 
-`python -m benchmarks.promises`: 13 real tables, as many splits as the second table says, the learner `linear`. Of the
-rows that are in no tuple a pool is sampled whose share of positives is uniform between .1 and .9; "exact" pools have
-this share, in "i.i.d." pools every row is positive with this probability. The truth of a metric is its value on the
-labelled pool, at the prior of the pool. "Told" is the share of draws in which a number was given: elsewhere `audit` and
-`predict` say "cannot be told". The three last tables have natural groups.
+`python -m benchmarks.promises` trains `linear` on 13 real tables. The pool is sampled from the rows that are in no
+tuple. Its share of positives is uniform between .1 and .9. An "exact" pool has exactly this share; in an "i.i.d." pool
+every row is positive with this probability. The true value of a metric is its value on the labelled pool, at the prior
+of the pool. "Reported" is the share of samples for which `audit` and `predict` give an interval; for the others they
+say "cannot be estimated". The last three tables have natural groups.
 
-Tuples are scored by fits of folds, the pool by the classifier that was fitted to all tuples, and the two are not
-equally extreme. Recall at a threshold feels that most: with exact pools its interval covered less than 90 %. The
-threshold is now matched by the quantiles of the pool's scores, which was chosen on other splits (seeds from 200 on). Of
-the splits in the second table the first number is of the prior and of AUROC, which this does not touch; the second is
-of the metrics at a threshold, which were measured again. In KosteckiDillon, whose patients differ beyond their
-features, recall is still covered too seldom.
+Tuples are scored by cross-fitted models, the pool by the model that was fitted to all tuples. The scores of the two
+differ in scale, which affects recall at a threshold most: with exact pools its interval covered less than 90 %. The
+threshold is now matched by the quantiles of the pool's scores. This was chosen on other splits (seeds from 200 on).
+The second table has two numbers of splits. The first is for the prior and AUROC, which do not depend on this change.
+The second is for the metrics at a threshold, which were measured again. In KosteckiDillon, patients differ in more than
+their features, and the interval of recall still covers too seldom.
 """
 
 ORIENTATION = """## Orientation
 
-`python -m benchmarks.orientation`: short trainings by `count` of a linear network, or of `mlp` where it says so, on two
-Gaussians in ten dimensions, with i.i.d. pools. "Certain" is z of at least 3. The classes are exchanged where the AUROC
-of labelled instances is below one half. {missing}The rows of half-positive tuples with a pool of 4,000 and with weak
-classes, of the paper's setting and of the wrong prior were run twice with the same seeds, before and after a change of
-the rule for trainings with a warm-up.
+`python -m benchmarks.orientation` trains networks for a short time by `count`, on two Gaussians in ten dimensions with
+i.i.d. pools. The network is linear unless the row says `mlp`. "Certain" means z ≥ 3. "Exchanged" means that the AUROC
+on labelled instances is below one half. {missing}Four rows were run twice with the same seeds, before and after a change
+of the rule for trainings with a warm-up: half-positive tuples with a pool of 4,000, half-positive tuples with weak
+classes, the paper's setting, and the wrong prior. In the row of the wrong prior, training is given .2.
 """
 
 AUDIT = """## Exact counts that an audit calls wrong
 
-`python -m benchmarks.audit_flags`: the linear learner on {tables} real tables{missing}, {splits} splits each, and
-on two data sets whose scores are good (digits, breast cancer). "Before" is the audit as it was. Counts are moved by one
-in 10 % of the tuples to see what it finds. It is silent where errors of the classifier and of the counts cannot be told
-apart, which is most of the time on tables with weak classes: that a confident score is now and then wrong explains
-recorded counts about as well as that counts are off by one, so that a test that keeps its level seldom tells. The list
-of counts, most suspicious first, needs no such test: "in the first tenth of the list" is the share of it that is moved
-({listed} audits), and 10 % would be chance.
+`python -m benchmarks.audit_flags` audits the learner `linear` on {tables} real tables{missing}, {splits} splits each, and
+on two data sets with good scores (digits, breast cancer). "Before" is the earlier version of the audit. To measure
+detection, counts are moved by one in 10 % of the tuples. The audit flags nothing if it cannot distinguish errors of the
+classifier from errors of the counts. On tables with weak classes this is the usual case: a few confident scores that are
+wrong explain the recorded counts about as well as counts that are off by one. A test that keeps its level then seldom
+rejects. The list of counts, most suspicious first, needs no such test. "In the first tenth of the list" is the share of
+moved counts there ({listed} audits); chance is 10 %.
 """
 
-DRIFT = """## Drift that is seen in a pool without any
+DRIFT = """## False warnings of drift
 
-The same draws: the pool comes from the same rows as the tuples, so that every warning of `audit` that it is no mixture
-of the tuples' classes is false. The level is 5 %. Of natural groups, whose members resemble each other, no such warning
-is given.
+`audit` warns if the pool is not a mixture of the classes in the tuples. In the samples of the first section, pool and
+tuples come from the same rows, so every such warning is false. The level of the test is 5 %. `audit` gives no such
+warning for natural groups, because their members resemble each other.
 """
 
 SEEDS = """## Means over seeds
 
-{studies:,} simulated studies of each kind: how often the t interval of a mean over few seeds covers the mean.
-Accuracies near 1 are skewed, which costs some coverage.
+How often the t interval over a few seeds covers the true mean, in {studies:,} simulated studies of each kind. Accuracies
+near 1 are skewed, so their intervals cover less often.
 """
 
 
@@ -122,7 +122,7 @@ def intervals() -> str:
                     f"{bias:+.3f}",
                 ]
             )
-    header = ("interval of", "covers", "told", "median width", "mean error")
+    header = ("interval of", "covers", "reported", "median width", "mean error")
     by_table = []
     for name in SOURCES:
         of_table = [draw for draw in draws if draw["table"] == name]
@@ -140,7 +140,7 @@ def intervals() -> str:
                 f"{len(told) / max(len(measured), 1):.0%}",
             ]
         )
-    titles = ("table", "tuples", "splits", "prior covered", "accuracy covered", "recall covered", "accuracy told")
+    titles = ("table", "tuples", "splits", "prior covered", "accuracy covered", "recall covered", "accuracy reported")
     second = table(titles, by_table)
     return PRIOR + "\n" + table(header, rows) + "\n" + second
 
@@ -161,7 +161,7 @@ def orientation() -> str:
     whole = page["all"]
     certain, uncertain = (shown(whole[kind]["wrong"], whole[kind]["of"]) for kind in ("certain", "uncertain"))
     header = ("setting", "trainings", "refused", "certain but exchanged", "uncertain and exchanged")
-    words = f"Of all: exchanged though certain {certain}; exchanged where a warning said so {uncertain}.\n"
+    words = f"Over all settings: certain but exchanged {certain}; uncertain and exchanged {uncertain}.\n"
     missing = [f'"{name}"' for name in SETTINGS if name not in page]
     said = ORIENTATION.format(missing=f"Not run: {', '.join(missing)}. " if missing else "")
     return said + "\n" + table(header, rows) + "\n" + words
@@ -204,7 +204,7 @@ def drifts() -> str:
         judged = [draw["drift"] for draw in draws if draw["pool"] == kind and not draw["drift"]["spread"]]
         warned = sum(one["p"] <= LEVEL and one["gap"] > NOTABLE_GAP for one in judged)
         rows.append([f"{name} pools", shown(warned, len(judged)), str(len(judged))])
-    return DRIFT + "\n" + table(("", "warned of", "draws"), rows)
+    return DRIFT + "\n" + table(("", "false warnings", "samples"), rows)
 
 
 def seeds() -> str:

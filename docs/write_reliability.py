@@ -13,42 +13,45 @@ TARGET = ROOT / "docs" / "reliability.md"
 
 HEAD = """# Reliability
 
-Written by `python docs/write_reliability.py` from tests/torture/results/, which `make torture` and `make mutants` fill.
-Every case is seeded; figures add up over runs (`python tests/torture/torture.py --help`). A small share of
-the attacks is part of `make test`. What is trusted and what is refused is in [SECURITY.md](../SECURITY.md).
+This page lists what was tried to break `ntmp`, and what happened. `make torture` and `make mutants` run the cases and
+write tests/torture/results/. `python docs/write_reliability.py` writes this page from there. Every case has a seed, and
+the numbers add up over runs (`python tests/torture/torture.py --help`). `make test` runs a small share of the cases.
+[SECURITY.md](../SECURITY.md) says which inputs are trusted and which are refused.
 """
 
 ABOUT = {
     "inputs": (
         "Mutated inputs",
-        "Manifests of every kind, payloads with fitting hashes, payloads alone, tables, arrays, images, data sets, "
-        "configurations, `--set`, checkpoints: changed by their structure or by their bytes. Every command has 2 GB "
-        "beyond its imports, and 60 seconds. It must end in 0 or in one message with exit code 2, 3 or 4; leave "
-        "nothing half-written; write no score that is no number; and notice every change of a hashed file.",
+        "Inputs are changed by structure or byte by byte: manifests of every kind, files with updated hashes, files "
+        "alone, tables, arrays, images, data sets, configurations, `--set` and checkpoints. Every command has 2 GB of "
+        "memory beyond its imports, and 60 seconds. It must end with exit code 0, or with one message and exit code 2, "
+        "3 or 4. It must leave no partial file, write only finite scores, and detect every change of a hashed file.",
     ),
     "kills": (
         "Kills",
-        "SIGKILL at a random moment of a stage, over an old output every second time. What is left is the old output, "
-        "the new one or nothing, whole; the same command again (trainings also with `--resume`) gives the bytes of an "
-        "undisturbed run, and leaves nothing else.",
+        "A stage is killed by SIGKILL at a random moment. Every second time it would replace an old output. Afterwards "
+        "the output is the complete old one, the complete new one, or absent. The same command again (trainings also "
+        "with `--resume`) gives the same bytes as a run that was not killed, and leaves no other file.",
     ),
     "full-disk": (
         "Full disks",
-        "From the k-th write of a stage on (file, folder, flush, truncation) the disk is full. The command ends with "
-        "exit code 3, the old output is as it was, and nothing is left but the checkpoint of a training.",
+        "The disk is full from the k-th write of a stage on (file, folder, flush, truncation). The command ends with "
+        "exit code 3 and does not change the old output. It leaves no file except the checkpoint of a training.",
     ),
     "writers": (
         "Concurrent writers",
-        "Eight processes publish to one place at once, while another reads. With `--if-exists fail` one of them wins; "
-        "with `skip` and `overwrite` all succeed; the reader sees nothing or a whole output; nothing is left.",
+        "Eight processes write the same output at once, while another process reads it. With `--if-exists fail` exactly "
+        "one succeeds; with `skip` and `overwrite` all succeed. The reader sees no output or a complete one. No "
+        "temporary file is left.",
     ),
     "workers-local": (
         "Killed workers, local",
-        "A worker process of a sweep is killed at a random moment. The sweep succeeds, with the bytes of a quiet one.",
+        "A worker process of a sweep is killed at a random moment. The sweep succeeds and gives the same bytes as a "
+        "sweep that was not disturbed.",
     ),
     "workers-ray": (
         "Killed workers, Ray",
-        "The same on a Ray cluster of this machine.",
+        "The same on a Ray cluster on this machine.",
     ),
 }
 
@@ -60,8 +63,8 @@ def section(name: str, facts: Mapping[str, Any]) -> str:
     lines = [f"## {heading}", "", about, "", "| | |", "|---|---|"]
     lines += [f"| cases | {cases:,} over {len(facts['by_target'])} targets |"]
     lines += [f"| seeds | {', '.join(f'{seed} ({number:,})' for seed, number in facts['done'].items())} |"]
-    lines += [f"| ended as | {endings} |", f"| not as they should | {failed}: {listed(facts['failed'])} |"]
-    lines += [f"| found in these runs and mended | {listed(facts['mended'])} |"]
+    lines += [f"| ended as | {endings} |", f"| failed | {failed}: {listed(facts['failed'])} |"]
+    lines += [f"| failed at first, fixed since | {listed(facts['mended'])} |"]
     lines += [f"| left out | {'; '.join(facts['left_out'])} |"] if facts["left_out"] else []
     return "\n".join(lines) + "\n"
 
@@ -71,7 +74,7 @@ def listed(kinds: Mapping[str, int]) -> str:
 
 
 def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -> str:
-    """Survivors that change nothing that can be seen apart from those that show a missing test."""
+    """Surviving mutants: equivalent ones, and those that show a missing test."""
     reasons = {(e["module"], e["text"], e["what"]): e["why"] for e in equivalent}
     unseen, others = [], []
     for survivor in facts["survivors"]:
@@ -83,24 +86,24 @@ def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -
     lines = [
         "## Mutants",
         "",
-        "One operator, constant, condition or statement of a core module is changed at a time, at random; the tests of "
-        "that module should fail.",
+        "One operator, constant, condition or statement of a core module is changed at random. The tests of that module "
+        "should then fail. Equivalent mutants do not change the result, so no test can fail.",
         "",
         "| | |",
         "|---|---|",
         f"| mutants | {facts['cases']:,} over {len(facts['by_module'])} modules |",
         f"| seeds | {seeds} |",
-        f"| change nothing that can be seen | {len(unseen)} |",
-        f"| noticed, of the others | {facts['noticed']:,} ({share:.1%}) |",
+        f"| equivalent mutants | {len(unseen)} |",
+        f"| detected, of the others | {facts['noticed']:,} ({share:.1%}) |",
         "",
-        *(["Not noticed:", "", *others, ""] if others else []),
-        *(["Change nothing that can be seen:", "", *unseen, ""] if unseen else []),
+        *(["Not detected:", "", *others, ""] if others else []),
+        *(["Equivalent mutants:", "", *unseen, ""] if unseen else []),
     ]
     return "\n".join(lines)
 
 
 def removed_fixes(facts: Mapping[str, Any]) -> str:
-    """Fixes that were taken out, with how their tests took it."""
+    """Fixes that were removed, and whether their tests then fail."""
     fixes: Mapping[str, Mapping[str, Any]] = facts["fixes"]
     rows = [
         f"| {about} | `{fix['test'].partition('::')[2]}` in {fix['test'].partition('::')[0]} | {fix['outcome']} |"
@@ -109,9 +112,10 @@ def removed_fixes(facts: Mapping[str, Any]) -> str:
     lines = [
         "## Tests without their fix",
         "",
-        "Each fix was taken out of a copy of the package by `python tests/torture/removed_fixes.py`.",
+        "`python tests/torture/removed_fixes.py` removes each fix from a copy of the package. The test of the fix must "
+        "then fail.",
         "",
-        "| fix | test | the test |",
+        "| fix | test | result |",
         "|---|---|---|",
         *rows,
     ]

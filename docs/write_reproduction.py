@@ -4,7 +4,7 @@ python -m docs.write_reproduction
 
 - paper.yaml: a record per training on the paper's accuracy tables (`python -m benchmarks.paper_rows`);
 - clamps.yaml: a record per training on little data (`python -m benchmarks.clamps`);
-- earlier.yaml: tables from before results were kept, as they stood.
+- earlier.yaml: tables that are older than these files, stored as text.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def place(cell: Cell) -> list[str]:
 
 
 def value_of(store: TrainingStore, recipe: str, cell: Cell, column: str, metric: str = "accuracy") -> Value | None:
-    """Of the trainings that were kept, or of the mean from before if it has more seeds."""
+    """The mean over the stored trainings, or the earlier mean if it has more seeds."""
     column = SAME.get(recipe, {}).get(column, column)
     found = [100 * one[metric] for one in store.of_cell(recipe, cell, column)]
     earlier = store.mean_of(recipe, cell, column)
@@ -163,13 +163,13 @@ def measured(days: Sequence[str], commits: Sequence[str]) -> str:
 
 
 def earlier_table(name: str, tables: dict[str, Any]) -> str:
-    """A table from before, with the day and the commit that it is of."""
+    """A table that was measured earlier, with its day and commit."""
     kept = tables[name]
     return table(kept["header"], kept["rows"], kept["right"]) + "\n\n" + measured([kept["measured"]], [kept["commit"]])
 
 
 def small_data_table(store: TrainingStore) -> str:
-    """`ure+abs` in sixteen batches for thirty epochs, as it was, and as it is, on the same tuples."""
+    """`ure+abs` with the earlier defaults (sixteen batches, thirty epochs) and with the present ones, on the same tuples."""
     before, after = (paired(store, name) for name in (BEFORE, "abs"))
     places = sorted(before.keys() & after.keys())
     if not places:
@@ -186,13 +186,13 @@ def small_data_table(store: TrainingStore) -> str:
     said = [f"- {difference(before, after, places, metric)}" for metric in ("accuracy", "auroc")]
     return (
         table(header, rows, range(1, 7))
-        + "\n\nAfter less before:\n\n"
+        + "\n\nAfter minus before, mean ± standard error over cells and seeds:\n\n"
         + "\n".join([*said, f"- Code: {code_of(store)}."])
     )
 
 
 def adaptive_table(store: TrainingStore) -> str:
-    """Clamps that adapt to the noise of a batch beside `abs` and `relu`, over all cells and seeds that all have."""
+    """Adaptive clamps compared with `abs` and `relu`, over the cells and seeds that all of them have."""
     variants = [name for name in ADAPTIVE if paired(store, name)]
     kept = {name: paired(store, name) for name in ("abs", "relu", *variants)}
     places = sorted(set.intersection(*(set(one) for one in kept.values())))
@@ -220,10 +220,10 @@ def adaptive_table(store: TrainingStore) -> str:
     header = [
         "clamp",
         "accuracy",
-        "its scatter over seeds",
+        "standard deviation over seeds",
         "AUROC",
-        "accuracy less that of `abs`",
-        "less that of `relu`",
+        "accuracy minus that of `abs`",
+        "minus that of `relu`",
     ]
     seeds = sorted({one[-1] for one in places})
     number, named = len({one[:-1] for one in places}), ", ".join(map(str, seeds))
@@ -264,7 +264,7 @@ def code_of(store: TrainingStore) -> str:
 
 
 def regions() -> dict[str, Callable[[], str]]:
-    """What is written between which marks."""
+    """The content between each pair of markers, by name."""
     paper = TrainingStore.load(FOLDER / "paper.yaml")
     clamps = TrainingStore.load(FOLDER / "clamps.yaml")
     earlier: dict[str, Any] = yaml.safe_load((FOLDER / "earlier.yaml").read_text(encoding="utf-8"))

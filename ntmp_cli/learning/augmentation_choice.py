@@ -9,7 +9,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.method import GradientMethod, methods
 
 FLIP, CROP = "flip", "crop"
-# Photographs may be mirrored, digits may not; of one's own images nothing is known.
+# Photographs may be mirrored, digits may not. For users' images this is unknown.
 BY_DATA_SET = {"cifar10": f"{FLIP}+{CROP}", "svhn": CROP}
 
 

@@ -29,9 +29,9 @@ from ntmp_cli.learning.orders import Blend, blended, choose
 
 # The variance within classes along the discriminant is at least this share of the total.
 LEAST_WITHIN = 0.01
-# However noisy, the separation is not shrunk to less than this share: the ranking must survive.
+# The separation is never shrunk below this share, so that the ranking is kept.
 LEAST_SHRINKAGE = 0.1
-# The first order decides which class is which when its evidence exceeds this many standard errors.
+# The first order decides the orientation if its evidence exceeds this many standard errors.
 ORIENTED_Z = 3.0
 
 Source = Literal["first order", "likelihood"]

@@ -29,7 +29,7 @@ Integers = NDArray[np.int64]
 
 # Rates of noise that are tried.
 RATES = np.linspace(0.0, 0.5, 51)
-# Counts are called noisy where that explains the group means better than exact counts do by so much of χ²: p = 0.001.
+# Counts are noisy if noise explains the group means better than exact counts, by this much χ²: p = 0.001.
 CLEAR_GAIN = 10.83
 # Where counts scatter evenly about one count, as noise makes them, pooling loses next to nothing: a little will do.
 LIKELY_GAIN = 1.0

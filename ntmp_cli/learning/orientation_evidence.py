@@ -32,7 +32,7 @@ Trust = Literal["prior", "counts"]
 
 # z from which on an orientation counts as certain, and below which it is not known at all.
 CERTAIN, UNDECIDED = 3.0, 1.0
-# Nats of a z that is certain: also what the counts must gain over a constant score before they have a say.
+# Nats of a certain z. The counts are used only if they gain as much over a constant score.
 CLEAR_NATS = CERTAIN**2 / 2
 # Slopes from which the likeliest line is searched, for scores of standard deviation 1.
 SLOPES = (0.5, 3.0)

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 # Where a state of what follows the first training keeps its result.
 FIRST = "first"
-# Networks of fewer tuples or unlabeled instances tell nothing.
+# Networks trained on fewer tuples or unlabeled instances are uninformative.
 FEWEST = 20
 FOLDS = 2
 
@@ -143,7 +143,7 @@ def train_oriented(training: Training) -> Trained:
         if first_rank:
             judgement.folds.extend(_folds(training, starts[0]))
         chosen = decide()
-    # A flipped network is as good as a trained one only where the likelihood is symmetric.
+    # A flipped network is as good as a trained one only if the likelihood is symmetric.
     uncertain = chosen.evidence.z < CERTAIN and not method.warms_up
     if open_question and (uncertain or chosen.flipped) and not task.symmetric:
         log.info("training again from the other side (z = %.1f)", chosen.evidence.z)

@@ -14,7 +14,7 @@ from ntmp_cli.prior.estimator import ScoredTuples
 
 log = logging.getLogger(__name__)
 
-# An interval wider than this says nothing.
+# An interval wider than this is uninformative.
 WIDEST = 0.5
 EDGE = 0.001
 

@@ -50,7 +50,7 @@ class SelfTraining(Callback):
             rng = stream(self.seed, "hidden", step.epoch, step.number)
             mask = sample_mask((step.batch.unlabeled, *step.x.shape[1:]), self.mask_rate, rng)
             step.x = apply_mask(step.x, step.processes.local_unlabeled(mask), step.networks.model.blank)
-            # Masked, every instance of U could be told from those of tuples.
+            # If U were masked here, it would differ trivially from tuple instances.
             step.prepared = replace(step.prepared, membership_weight=0.0)
 
 

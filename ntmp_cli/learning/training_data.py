@@ -179,7 +179,7 @@ def input_normalisation(
     """(factor, shift) of the network's input, from all training instances, one chunk at a time."""
     shape, _, scale, standardised = source.instance
     channels = shape[0]
-    # What an import has standardised is ready: once more would blow rare categories up.
+    # Imported tables are standardised already; doing it again would inflate rare categories.
     if (kind == "auto" and standardised) or not standardises(kind, shape):
         return normalisation(shape, np.zeros(channels), np.full(channels, scale))
     count, total, square = 0, np.zeros(channels), np.zeros(channels)

@@ -34,9 +34,9 @@ PSEUDO_LABELS_EVERY = 2
 WARMUP_FRACTION = 0.5
 # Warm-up objectives that are probabilities of single instances.
 TARGET_WARMUPS = ("discriminant", "teacher")
-# The risk warms up where all data tell its sign: its signal in standard errors.
+# The risk is the warm-up only if its signal has this many standard errors.
 WARMUP_SIGNAL = 2.0
-# Mean length above which the membership of instances is learned: a count tells little of so many members.
+# Mean length above which membership is added: the count of a long tuple has little information about its members.
 LONG = 30
 # Length of the tuples on which the weight of pseudo-labels was chosen.
 USUAL = 3
@@ -172,7 +172,7 @@ class Count(CountPlain):
         sizes = [n * k for n, _, k in strata]
         rates = [(m if expected is None else expected.of_stratum(n, m)) / n for n, m, _ in strata]
         groups = [*sizes, task.unlabeled], [*rates, self.prior]
-        # A prior that is not trusted orients nothing.
+        # An untrusted prior does not decide the orientation.
         by_risk = self.options.warmup == "risk" and self.options.trust != "counts" and bool(strata)
         self._risk_warmup = by_risk and signal_to_noise(*groups) >= WARMUP_SIGNAL
         self._membership = self._membership_weight()
