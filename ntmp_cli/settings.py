@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -23,7 +22,8 @@ MOST_BYTES, MOST_VALUES, MOST_LEVELS = 2**22, 100_000, 20
 class Settings(BaseModel):
     """Base of every configuration: immutable, and a key that is not a field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Built when it is first used: a command imports the models of all stages, and uses one.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def described(cls) -> dict[str, FieldInfo]:
@@ -66,6 +66,8 @@ def build(model: type[C], values: Mapping[str, Any], where: str) -> C:
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML mapping, or a UsageError that says where it is not one."""
+    import yaml  # only here: most commands are given options alone
+
     try:
         with file.open("rb") as stream:  # not its size: a pipe has none, and a device has no end
             content = stream.read(MOST_BYTES + 1)
@@ -125,6 +127,8 @@ def _scalars(value: Any, level: int) -> Iterator[tuple[int, Any]]:
 
 def _assign(values: dict[str, Any], text: str) -> None:
     """Apply one `--set a.b=value`; the value is read as YAML, so 0.5 is a number and [a, b] a list."""
+    import yaml
+
     key, equals, raw = text.partition("=")
     if not equals or not key:
         raise UsageError(f"--set {text}: expected KEY=VALUE", hint="For example --set epochs=10.")

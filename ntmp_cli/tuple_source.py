@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ntmp_cli.counting.strata import CountKnowledge
 
-Integers = NDArray[np.int64]
+# Texts, and NumPy only where it is used: methods and their settings are listed without it.
+Integers: TypeAlias = "NDArray[np.int64]"
 CountsNeeded = Literal["any", "rates", "exact"]
 """What a method takes: any observation, tuples whose rate is known, or exact counts."""
-Counts = NDArray[Any]
+Counts: TypeAlias = "NDArray[Any]"
 """Exact counts as whole numbers, else records; see `counting.recorded`."""
 
 
@@ -84,7 +86,7 @@ class InstanceFormat(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        return prod(self.shape) * self.dtype.itemsize
 
 
 class TupleSource(Protocol):
@@ -172,6 +174,8 @@ class ArraySource:
         return self.unlabeled[start:stop]
 
     def tuple_offsets(self, shard: str) -> Integers:
+        import numpy as np
+
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     def heldout(self) -> HeldoutData | None:

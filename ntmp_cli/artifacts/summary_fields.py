@@ -31,7 +31,8 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class Record(BaseModel):
     """Frozen, without conversions: a number that is written as text is refused, and so is NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Built when it is first used: a manifest has one of many summaries.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     def to_json(self) -> dict[str, Any]:
         """As it is written: every field but those that have a default and were not given."""

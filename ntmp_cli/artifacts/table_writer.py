@@ -11,9 +11,9 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from ntmp_cli.artifacts.writing import replacing
+from ntmp_cli.data.user.arrow_columns import text_scalar
 from ntmp_cli.errors import UsageError
 from ntmp_cli.plain_text import FORMULA_START, PLAIN_NUMBER
 from ntmp_cli.storage import Location, file_pieces
@@ -33,12 +33,15 @@ class TableWriter:
     def write(self, block: Any) -> None:
         block = block if self._raw else self._without_formulas(block)
         if self._writer is None:
-            self._writer = (
-                pq.ParquetWriter(self._sink, block.schema)
-                if self._parquet
-                else pacsv.CSVWriter(self._sink, block.schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
-            )
+            self._writer = self._opened(block.schema)
         self._writer.write(block)
+
+    def _opened(self, schema: Any) -> Any:
+        if self._parquet:
+            import pyarrow.parquet as pq  # only here: most tables are CSV
+
+            return pq.ParquetWriter(self._sink, schema)
+        return pacsv.CSVWriter(self._sink, schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
 
     def _without_formulas(self, block: Any) -> Any:
         columns = []
@@ -48,7 +51,8 @@ class TableWriter:
                     pc.match_substring_regex(column, FORMULA_START), pc.match_substring_regex(column, PLAIN_NUMBER)
                 )
                 self.quoted += pc.sum(formulas).as_py() or 0
-                column = pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
+                quoted = pc.binary_join_element_wise(text_scalar("'"), column, text_scalar(""))
+                column = pc.if_else(formulas, quoted, column)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
 

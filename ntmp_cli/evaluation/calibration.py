@@ -225,11 +225,10 @@ def temperature_by_counts(
     any tuple.
     """
     # Only here, so that metrics start without scipy.
-    from scipy.optimize import minimize_scalar
-
     from ntmp_cli.counting.laws import count_noise
     from ntmp_cli.counting.objective import CountObjective, conditional_slope
     from ntmp_cli.counting.observations import CountObservations
+    from ntmp_cli.evaluation.bounded_minimum import bounded_minimum
 
     if not len(sizes):
         return Temperature(math.nan, "no held-out data")
@@ -248,9 +247,9 @@ def temperature_by_counts(
         return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))
     if least == 0:
         return Temperature(HOTTEST, "uninformative", float(values[0]), nll(1.0))
-    sides = tuple(np.log(starts[[least - 1, least + 1]]))
-    minimum = minimize_scalar(lambda log_beta: nll(math.exp(log_beta)), bounds=sides, method="bounded")
-    return _no_worse_than_one(math.exp(minimum.x), nll)
+    low, high = np.log(starts[[least - 1, least + 1]]).tolist()
+    log_beta = bounded_minimum(lambda log_beta: nll(math.exp(log_beta)), low, high)
+    return _no_worse_than_one(math.exp(log_beta), nll)
 
 
 def _no_worse_than_one(beta: float, nll: Callable[[float], float]) -> Temperature:

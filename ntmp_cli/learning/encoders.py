@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import scipy.linalg
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -266,6 +265,8 @@ def principal_components(pieces: Iterator[Tensor], size: int) -> tuple[Tensor, T
     The sums are float64. Each component's sign is chosen so that its largest absolute loading is
     positive; eigenvectors have no natural sign, and equal input should give equal bytes.
     """
+    from scipy.linalg import eigh  # only here: a network without this encoder starts faster
+
     count, total, moment = 0, torch.zeros(size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
     for piece in pieces:
         x = piece.flatten(1).to("cpu", torch.float64)
@@ -278,7 +279,7 @@ def principal_components(pieces: Iterator[Tensor], size: int) -> tuple[Tensor, T
     second = (moment / count).numpy()
     covariance = second - np.outer(mean, mean)
     first = max(size - PCA_DIM, 0)
-    values, vectors = scipy.linalg.eigh(covariance, subset_by_index=[first, size - 1])
+    values, vectors = eigh(covariance, subset_by_index=[first, size - 1])
     values, vectors = values[::-1], vectors[:, ::-1]
     # What lies below the rounding of the subtraction above is not variance.
     rank = min(int((values > np.trace(second) * size * np.finfo(np.float64).eps).sum()), count - 1)

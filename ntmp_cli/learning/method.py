@@ -1,8 +1,8 @@
 """What a training method is: a name in the tables, its settings, and a way from tuples and U to a scorer of instances.
 
 Most methods are gradients of an objective on batches of scores (`GradientMethod`, run by `loop`); some are computed at
-once and are linear in their features (`FittedMethod`). This module and the methods themselves import torch only when
-they run, so that the command line can read their settings without it.
+once and are linear in their features (`FittedMethod`). This module and the methods themselves import torch and
+NumPy only when they run, so that the command line can read their settings without them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
@@ -22,6 +20,8 @@ from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Counts, CountsNeeded, Task, TupleSource
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from ntmp_cli.learning.batch_assignment import BatchAssignment
@@ -54,7 +54,7 @@ class HeldoutRisk(NamedTuple):
         if self.per_tuple is None or other.per_tuple is None or len(self.per_tuple) < 2:
             return self.value > other.value
         difference = self.per_tuple - other.per_tuple
-        return bool(difference.mean() > difference.std(ddof=1) / np.sqrt(len(difference)))
+        return bool(difference.mean() > difference.std(ddof=1) / sqrt(len(difference)))
 
 
 class Method(ABC):

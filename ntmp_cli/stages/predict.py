@@ -20,7 +20,7 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_scorer import load_score, read_mapping
 from ntmp_cli.artifacts.table_writer import IfFileExists, require_writable, writing_table
 from ntmp_cli.config import PredictConfig
-from ntmp_cli.data.user.arrow_columns import number_column
+from ntmp_cli.data.user.arrow_columns import number_column, numbers_of
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.new_rows import NewRowOptions, open_new_rows
 from ntmp_cli.data.user.problems import MOST_SHOWN, Problems
@@ -116,7 +116,7 @@ def write_scores(rows: RowSource, scorer: Scoring, out: Location, options: Predi
         for block in blocks:
             table.write(block)
             total += block.num_rows
-            positive += int(np.asarray(block.column("label")).sum())
+            positive += int(numbers_of(block.column("label")).sum())
             options.check()
         if total == 0:
             if not (options.may_be_empty and isinstance(rows, TableRows)):
@@ -273,7 +273,7 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
         posteriors = given_counts.posteriors(count_noise(scoring.run.summary.count_noise))
         start = 0
         for columns in held:
-            block = columns.pop(SCORE).to_numpy()
+            block = numbers_of(columns.pop(SCORE))
             given_count = posteriors[start : start + len(block)]
             probabilities = scoring.probabilities(block)
             best = np.where(np.isnan(given_count), probabilities, given_count)

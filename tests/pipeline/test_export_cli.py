@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -74,6 +75,30 @@ def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_pa
     assert greatest_difference(tmp_path / "e", rows, own / f"{model}.csv") < 1e-5
     assert len(exported(tmp_path / "e", rows[:1])[0]) == 1
     assert json.loads((tmp_path / "e" / "export.json").read_text())["columns"] == list(own_data.FEATURES)
+
+
+LOADED = """
+import json, sys
+from ntmp_cli.app import run
+code = run(json.loads(sys.argv[1]))
+sys.exit(code or " ".join(set(json.loads(sys.argv[2])) & set(sys.modules)) or 0)
+"""
+UNUSED = ["torch._dynamo", "torch.distributed.tensor", "torchvision", "pandas", "sklearn", "scipy.stats", "matplotlib"]
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (("predict", "mlp", "new.csv", "--out", "{}/p.csv"), UNUSED),
+        (("export", "mlp", "--format", "torchscript", "--out", "{}/e"), [*UNUSED, "scipy.optimize", "scipy.linalg"]),
+    ],
+    ids=["predict", "export"],
+)
+def test_a_network_needs_torch_and_little_beside(words, unused, own, tmp_path):
+    """Each of these takes longer to import than a network takes to be read."""
+    command = [sys.executable, "-c", LOADED, json.dumps([word.format(tmp_path) for word in words]), json.dumps(unused)]
+    ended = subprocess.run(command, cwd=own, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "torchscript"])

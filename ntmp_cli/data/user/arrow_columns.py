@@ -1,6 +1,7 @@
-"""Columns of Arrow from NumPy arrays and texts.
+"""Columns and scalars of Arrow from NumPy arrays and texts, and back.
 
-`pyarrow.array` imports pandas wherever it is installed, which takes longer than scoring some rows. These do not.
+`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas wherever it is installed, which takes longer than scoring
+some rows; so do functions of `pyarrow.compute` that are given None, a number or a text of Python. These do not.
 """
 
 from __future__ import annotations
@@ -20,8 +21,31 @@ def number_column(values: NDArray[Any], missing: NDArray[np.bool_] | None = None
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [nulls, pa.py_buffer(values)])
 
 
+def numbers_of(column: Any) -> NDArray[Any]:
+    """The numbers of a column without missing ones, not copied and read-only."""
+    return np.from_dlpack(column)
+
+
 def text_column(texts: Sequence[str]) -> Any:
     """Texts, none of them missing."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def null_of(kind: Any) -> Any:
+    """A missing value of a type."""
+    return pa.nulls(1, kind)[0]
+
+
+def number_scalar(value: float) -> Any:
+    return number_column(np.array([value]))[0]
+
+
+def text_scalar(text: str) -> Any:
+    return text_column([text])[0]
+
+
+def filled(numbers: Any, value: int) -> Any:
+    """Whole numbers with a value in place of missing ones."""
+    return numbers.fill_null(number_scalar(value).cast(numbers.type))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import Exact, NoiseLaw, PooledTest, Round, Suppress, law_text, parse_law
 from ntmp_cli.counting.percentages import percent_range
+from ntmp_cli.data.user.arrow_columns import filled, numbers_of
 from ntmp_cli.errors import UsageError
 
 CountsAre = Literal["counts", "proportions", "percentages"]
@@ -142,7 +143,7 @@ class CountColumn:
         coded = texts.dictionary_encode()
         if laws is None:
             found = [self.code(text) for text in coded.dictionary.to_pylist()]
-            rows = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+            rows = numbers_of(filled(coded.indices, len(found)))
             by_row = [found[at] if at < len(found) else NONE for at in range(len(found) + 1)]
             return _split(np.asarray(rows), by_row)
         pairs = list(zip(texts.to_pylist(), laws.to_pylist(), strict=True))

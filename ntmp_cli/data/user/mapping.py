@@ -31,7 +31,7 @@ _FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Numeric(_Stored):

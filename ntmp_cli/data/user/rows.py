@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ntmp_cli.data.user.arrow_columns import filled, numbers_of
 from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
@@ -226,7 +227,7 @@ def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
     coded = column.dictionary_encode()
     texts = coded.dictionary.to_pylist()
     codes = np.array([*(text_code(text) for text in texts), np.nan])
-    indices = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    indices = numbers_of(filled(coded.indices, len(texts)))
     return codes[indices], dict(zip(codes[:-1].tolist(), texts, strict=True))
 
 
@@ -283,6 +284,6 @@ MEANING = {"tuple": "tuple of every row", "count": "count of positives", "label"
 def tuple_codes(chunks: Sequence[Any]) -> tuple[NDArray[np.int32], list[str]]:
     """A number per row, in order of first appearance, −1 where there is no id; and the ids."""
     ids = pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
-    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in ids.chunks]
+    codes = [numbers_of(filled(chunk.indices, -1)) for chunk in ids.chunks]
     names = ids.chunk(0).dictionary.to_pylist() if ids.num_chunks else []
     return np.concatenate(codes).astype(np.int32) if codes else np.empty(0, np.int32), names

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from ntmp_cli.data.formats import first_line, no_such_file
-from ntmp_cli.data.user.arrow_columns import text_column
+from ntmp_cli.data.user.arrow_columns import null_of, number_scalar, text_column
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.streams import (
     BLOCK_BYTES,
@@ -406,11 +406,12 @@ def converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
 def as_text(column: Any) -> Any:
     """A column as text: whole numbers without a point, texts trimmed, those that stand for a missing value missing."""
     if pa.types.is_floating(column.type):
-        is_whole = pc.all(pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**63))).as_py()
-        column = pc.if_else(pc.is_nan(column), None, column)
+        is_small = pc.less(pc.abs(column), number_scalar(2.0**63))
+        is_whole = pc.all(pc.and_(pc.equal(column, pc.round(column)), is_small)).as_py()
+        column = pc.if_else(pc.is_nan(column), null_of(column.type), column)
         column = pc.cast(column, pa.int64()) if is_whole is not False else column
     text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-    return pc.if_else(pc.is_in(text, value_set=_MISSING_TEXTS), None, text)
+    return pc.if_else(pc.is_in(text, value_set=_MISSING_TEXTS), null_of(text.type), text)
 
 
 _MISSING_TEXTS = text_column(MISSING)

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.bags import bags_of_pool
-from ntmp_cli.learning.groups import effective_gap
 from ntmp_cli.learning.method import GradientMethod, methods
 from ntmp_cli.tuple_source import Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from ntmp_cli.learning.batches import Batch
@@ -45,6 +42,10 @@ class AttentionMil(GradientMethod):
     expects_encoder = True
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        import numpy as np
+
+        from ntmp_cli.learning.groups import effective_gap
+
         super().__init__(config, task)
         sizes = [n * k for n, _, k in task.strata] + [task.unlabeled]
         rates = [m / n for n, m, _ in task.strata] + [self.prior]
@@ -64,7 +65,10 @@ class AttentionMil(GradientMethod):
         return "attention"
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared:
+        import numpy as np
         import torch
+
+        from ntmp_cli.learning.bags import bags_of_pool
 
         inside, outside = batch.sizes, bags_of_pool(batch.sizes, batch.unlabeled)
         sizes = np.concatenate([inside, outside])
@@ -85,6 +89,7 @@ class AttentionMil(GradientMethod):
     @classmethod
     def bag_scores(cls, scorer: Any, raw: NDArray[np.generic], sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """vᵀh of every bag."""
+        import numpy as np
         import torch
 
         from ntmp_cli.learning.models import AttentionHead

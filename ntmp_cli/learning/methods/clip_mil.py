@@ -6,18 +6,19 @@ prompt alone a cosine has no natural threshold; it is set where the share π of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
-from ntmp_cli.learning.bags import bag_means
 from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, methods
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class ClipSettings(MethodSettings):
@@ -51,9 +52,13 @@ class ClipMil(FittedMethod):
     @classmethod
     def bag_scores(cls, scorer: Any, raw: NDArray[np.generic], sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """The mean score of every bag."""
+        from ntmp_cli.learning.bags import bag_means
+
         return bag_means(scorer.score(raw), sizes)
 
     def fit(self, data: FitData) -> LinearFit:
+        import numpy as np
+
         from ntmp_cli.learning.clip import load_clip
 
         clip = load_clip(self.config.clip_model, self.config.clip_weights)

@@ -7,15 +7,16 @@ Two clusters of k-means are cut by the plane midway between their centres, so th
 from __future__ import annotations
 
 import warnings
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.method import FitData, FittedMethod, LinearFit, methods
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Floats: TypeAlias = "NDArray[np.float64]"
 
 # Above this many numbers the data are not held in memory: k-means then goes through them in pieces.
 IN_MEMORY = 2**28
@@ -55,6 +56,7 @@ class ClusterClassifier(_Clusters):
     """A logistic regression on the pseudo-labels of k-means++ clusters."""
 
     def fit(self, data: FitData) -> LinearFit:
+        import numpy as np
         from sklearn.linear_model import SGDClassifier
 
         clusters = super().fit(data)
@@ -69,6 +71,7 @@ class ClusterClassifier(_Clusters):
 
 def two_centres(data: FitData, start: str, seed: int) -> tuple[Floats, str]:
     """Centres of two clusters of all instances, the best of ten starts; in pieces where the data are large."""
+    import numpy as np
     from sklearn.cluster import KMeans as Exact
     from sklearn.cluster import MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -108,6 +111,8 @@ def plane_between(first: Floats, second: Floats) -> tuple[Floats, float]:
 
 def positive_shares(data: FitData, weight: Floats, bias: float) -> list[tuple[int, float]]:
     """(instances, share with a positive score) of every stratum, by (n, m), and last of U."""
+    import numpy as np
+
     inside: dict[tuple[int, int], list[int]] = {}
     for x, sizes, counts in data.tuples():
         positive = (x @ weight + bias > 0).astype(np.int64)

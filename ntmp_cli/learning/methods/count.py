@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
-from ntmp_cli.learning.caching import cached_by_composition
-from ntmp_cli.learning.groups import normalised_gap, rate_shift, require_orientation, signal_to_noise, usable_rate
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
 from ntmp_cli.learning.methods.ure import RISK_TERMS, CountNoiseSettings, MarginSettings, counts_behind
 from ntmp_cli.tuple_source import Counts, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ntmp_cli.counting.laws import NoiseLaw
@@ -107,7 +105,9 @@ class CountPlain(GradientMethod):
     def __init__(self, config: TrainConfig, task: Task) -> None:
         from ntmp_cli.counting.laws import count_noise
         from ntmp_cli.counting.observations import CountObservations
+        from ntmp_cli.learning.caching import cached_by_composition
         from ntmp_cli.learning.count_kernel import CountKernel
+        from ntmp_cli.learning.groups import rate_shift
 
         super().__init__(config, task)
         assert isinstance(config.settings, CountNoiseSettings)
@@ -159,6 +159,7 @@ class Count(CountPlain):
     settings = CountSettings
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        from ntmp_cli.learning.groups import normalised_gap, require_orientation, signal_to_noise, usable_rate
         from ntmp_cli.learning.risk import cached_coefficients
 
         super().__init__(config, task)
@@ -184,6 +185,8 @@ class Count(CountPlain):
 
     def _membership_weight(self) -> float:
         """0 where the prior is not trusted, or too near the rate of the tuples for membership to tell a sign."""
+        from ntmp_cli.learning.groups import signal_to_noise
+
         task = self.task
         signal = signal_to_noise([task.instances, task.unlabeled], [task.rate, self.prior])
         if self.options.trust == "counts" or signal < WARMUP_SIGNAL:

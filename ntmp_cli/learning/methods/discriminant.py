@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.groups import rate_shift, require_orientation
 from ntmp_cli.learning.method import FitData, FittedMethod, HeldoutRisk, HeldoutScores, LinearFit, methods
 from ntmp_cli.learning.methods.count import tuple_nll
 from ntmp_cli.learning.methods.ure import CountNoiseSettings
@@ -41,6 +38,7 @@ class ClosedForm(FittedMethod):
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
         """The classifier with all that is known of it; unless the prior is trusted, the counts orient it."""
         from ntmp_cli.learning.discriminant import fit
+        from ntmp_cli.learning.groups import require_orientation
         from ntmp_cli.learning.moments import Moments
 
         require_orientation(self.task.symmetric, self.prior)
@@ -71,6 +69,8 @@ class ClosedForm(FittedMethod):
 
     def _is_mirrored(self, classifier: Discriminant, data: FitData) -> bool:
         """Where π is too near the tuples' rate the likelihood of the counts decides the orientation."""
+        import numpy as np
+
         from ntmp_cli.counting.observations import CountObservations
         from ntmp_cli.counting.recalibration import looks_mirrored
 
@@ -85,6 +85,8 @@ class ClosedForm(FittedMethod):
         return looks_mirrored(np.concatenate(scores), observed)
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
+        from ntmp_cli.learning.groups import rate_shift
+
         return tuple_nll(heldout, rate_shift(self.prior, self.task.rate, self.task.instances), self._law())
 
     def _law(self) -> NoiseLaw:

@@ -10,14 +10,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, methods
 from ntmp_cli.settings import MethodSettings
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ntmp_cli.learning.batches import Batch

@@ -5,15 +5,14 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.method import Targets, methods
 from ntmp_cli.learning.methods.count import CountPlain
 from ntmp_cli.tuple_source import Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ntmp_cli.learning.batches import Batch

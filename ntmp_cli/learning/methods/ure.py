@@ -6,23 +6,20 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import NotIdentifiableError
-from ntmp_cli.learning.batch_assignment import BatchAssignment, share_below
-from ntmp_cli.learning.groups import NO_GAP, effective_gap
-from ntmp_cli.learning.intercepts import share_intercept
 from ntmp_cli.learning.method import GradientMethod, HeldoutRisk, HeldoutScores, Targets, methods
-from ntmp_cli.randomness import stream
 from ntmp_cli.settings import MethodSettings
 from ntmp_cli.tuple_source import Task, TupleSource
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from ntmp_cli.learning.batch_assignment import BatchAssignment
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.noisy_counts import ExpectedCounts
 
@@ -152,11 +149,15 @@ class Ure(GradientMethod):
     @property
     def _mean_rate(self) -> float:
         """ᾱ: the mean of m/n over tuples."""
+        import numpy as np
+
         return float(np.average(self._rates, weights=[k for *_, k in self.task.strata]))
 
     @property
     def _flat_rate(self) -> float:
         """Σm/Σn."""
+        import numpy as np
+
         return float(np.average(self._rates, weights=[n * k for n, _, k in self.task.strata]))
 
     def study(self, source: TupleSource) -> None:
@@ -164,6 +165,7 @@ class Ure(GradientMethod):
         if self._mixing != "stratified" or self._expected is not None or len(self.task.strata) < 2:
             return
         from ntmp_cli.learning.closed_form import training_blocks
+        from ntmp_cli.learning.groups import NO_GAP
         from ntmp_cli.learning.noisy_counts import count_scatter
 
         scatter = count_scatter(training_blocks(self.config, source), self.task, self.prior)
@@ -205,6 +207,8 @@ class Ure(GradientMethod):
         return targets.get(self.risk.margin_policy, "none")
 
     def batch_assignment(self) -> BatchAssignment | None:
+        from ntmp_cli.learning.batch_assignment import BatchAssignment
+
         return BatchAssignment(self.prior, self._below) if self.risk.margin_policy == "resample" else None
 
     def prepare(self, batch: Batch, progress: float) -> _Prepared | None:
@@ -227,9 +231,11 @@ class Ure(GradientMethod):
 
     def _randomly_weighted(self, prepared: _Prepared, progress: float) -> _Prepared:
         """With in-tuple weights that depend on the seed and the step alone."""
+        import numpy as np
         import torch
 
         from ntmp_cli.learning.risk import tuple_weights
+        from ntmp_cli.randomness import stream
 
         rng = stream(self.config.seed, "in-tuple weights", round(progress * 2**40))
         in_tuple = torch.from_numpy(tuple_weights(prepared.sizes, rng).astype(np.float32))
@@ -265,6 +271,8 @@ class Ure(GradientMethod):
         return self.risk.intercept == "shares"
 
     def intercept(self, training: HeldoutScores) -> float:
+        from ntmp_cli.learning.intercepts import share_intercept
+
         return share_intercept(training, self.prior)
 
     def summarise(self, telemetry: NDArray[np.float64]) -> dict[str, Any]:
@@ -293,6 +301,8 @@ class Ure(GradientMethod):
 
     def _share_below(self) -> float | None:
         """Share of batches from below π where `resample` must divide the sides; None where it need not, or cannot."""
+        from ntmp_cli.learning.batch_assignment import share_below
+
         near = abs(self._mean_rate - self.prior)
         if self.risk.margin_policy != "resample" or self._mixing != "pooled" or near >= self.risk.margin:
             return None
@@ -300,6 +310,8 @@ class Ure(GradientMethod):
 
     def _require_identifiable(self) -> None:
         """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
+        from ntmp_cli.learning.groups import NO_GAP, effective_gap
+
         task, mixing = self.task, self._mixing
         if mixing in ("pooled", "flat"):
             mean = self._flat_rate if mixing == "flat" else self._mean_rate
