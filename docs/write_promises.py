@@ -41,8 +41,8 @@ say "cannot be estimated". The last three tables have natural groups.
 Tuples are scored by cross-fitted models, the pool by the model that was fitted to all tuples. The scores of the two
 differ in scale, which affects recall at a threshold most: with exact pools its interval covered less than 90 %. The
 threshold is now matched by the quantiles of the pool's scores. This was chosen on other splits (seeds from 200 on).
-The second table has two numbers of splits. The first is for the prior and AUROC, which do not depend on this change.
-The second is for the metrics at a threshold, which were measured again. In KosteckiDillon, patients differ in more than
+The second table has two numbers of splits: of the prior and AUROC, which do not depend on this change, and of the metrics
+at a threshold, which were measured again with it. In KosteckiDillon, patients differ in more than
 their features, and the interval of recall still covers too seldom.
 """
 
