@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ntmp_cli.counting.constant_rate import ConstantRate, CountTable, likeliest_rate
 from ntmp_cli.counting.large import LARGE
-from ntmp_cli.counting.laws import Exact, Floats, Ints, NoiseLaw, law_text
+from ntmp_cli.counting.laws import Exact, Floats, Ints, NoiseLaw
 from ntmp_cli.counting.recorded import Counts, all_exact, are_records, as_text, laws_of, simplest, with_law
 from ntmp_cli.errors import DataError
 
@@ -71,6 +71,9 @@ class CountObservations:
         if are_records(recorded):
             self.sizes, self.counts = np.asarray(sizes).astype(np.int64), recorded
             self._laws = laws_of(recorded)
+            self._law_numbers = np.empty(len(recorded), dtype=np.int64)
+            for number, (_, of_law) in enumerate(self._laws):
+                self._law_numbers[of_law] = number
             _require_recordable(self.sizes, recorded, self._laws)
         else:
             self.sizes, self.counts = _possible(np.asarray(sizes), recorded)
@@ -118,8 +121,8 @@ class CountObservations:
             return np.where(inside, self.law.likelihood(self.counts[which], k, n), 0.0)
         rows, values = self.counts[which], np.zeros(np.broadcast_shapes(k.shape, n.shape))
         k = np.broadcast_to(k, values.shape)
-        for law, _ in self._laws:
-            is_of_law = rows["law"] == law_text(law).encode()
+        for number, (law, _) in enumerate(self._laws):
+            is_of_law = self._law_numbers[which] == number
             for columns in (is_of_law & (rows["low"] == rows["high"]), is_of_law & (rows["low"] < rows["high"])):
                 if not columns.any():
                     continue

@@ -196,7 +196,8 @@ def _interval(
     """On the scale of log-odds, where it stays between 0 and 1."""
     # Members of natural groups resemble each other: new groups differ from these as these differ among themselves.
     new = max(chance / where.instances, error if scored.spread > 0 else 0.0)
-    quantile = float(stdtrit(max(len(scored.observed) - 3, 1), (1 + where.confidence) / 2))
+    independent = len(scored.observed) if scored.blocks is None else len(np.unique(scored.blocks))
+    quantile = float(stdtrit(max(independent - 3, 1), (1 + where.confidence) / 2))
     deviation = min(float(np.sqrt(error + new + by_prior)), 0.5)
     # Within its error of 0 or 1 a metric may be just that.
     at = min(max(value, deviation, 1e-9), 1 - max(deviation, 1e-9))

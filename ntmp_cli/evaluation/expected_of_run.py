@@ -132,7 +132,8 @@ def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> f
     # Above the first i instances; the last threshold calls nothing positive.
     recall = 1 - np.concatenate([[0.0], np.cumsum(p)]) / p.sum()
     alarms = 1 - np.concatenate([[0.0], np.cumsum(1 - p)]) / (1 - p).sum()
-    above = np.unique(np.linspace(0, len(z), CANDIDATES).astype(np.int64))
+    possible = np.flatnonzero(np.concatenate([[True], z[1:] != z[:-1], [True]]))  # no threshold divides equal scores
+    above = possible[np.unique(np.linspace(0, len(possible) - 1, CANDIDATES).astype(np.int64))]
     cells = np.stack(
         [prior * recall, (1 - prior) * alarms, prior * (1 - recall), (1 - prior) * (1 - alarms)]
     )[:, above]  # fmt: skip

@@ -47,9 +47,9 @@ class RowPosteriors:
         self._rows += len(log_odds)
 
     def posteriors(self, law: NoiseLaw) -> NDArray[np.float64]:
-        """One per row, NaN where a row has no tuple or its tuple no count.
+        """One per row, NaN where a row has no tuple or its tuple no count. Log-odds are those at the tuples' rate.
 
-        A shift of all log-odds leaves the posterior given the count as it is: no prior is needed.
+        A shift of all log-odds leaves the posterior given an exact count as it is, but not given a range or a noisy one.
         """
         self._problems.raise_if_any()
         if self._has_fractions:  # as the import reads them

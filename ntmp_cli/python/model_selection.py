@@ -59,10 +59,10 @@ def count_likelihood_score(estimator: Any, X: Any, y: Any) -> float:
     A scorer of scikit-learn (`scoring=count_likelihood_score`), with y of `count_labels`. The last step of a Pipeline
     may be NTMPClassifier or any classifier with probabilities.
     """
-    known = read_tuples(len(y), y, None)
     last = estimator
     while hasattr(last, "steps") or hasattr(last, "best_estimator_"):
         last = last.steps[-1][1] if hasattr(last, "steps") else last.best_estimator_
+    known = read_tuples(len(y), y, None, law=getattr(last, "count_law_", "exact"))
     groups: TupleRows = known.groups
     if hasattr(last, "tuple_rate_"):
         z = estimator.decision_function(X)[groups.rows] - last.tuple_shift_

@@ -83,26 +83,30 @@ class TupleRows:
     def counts(self, counts: ByTuple, law: str = "exact") -> Counts:
         """(T,) what is known of the number of positives, or the first reason why that is impossible."""
         column = CountColumn(law=parse_law(law))
-        found = [self._count(t, value, column) for t, value in enumerate(self._values("counts", counts))]
-        low, high, laws = zip(*found, strict=True)
+        texts = [self._count_text(t, value) for t, value in enumerate(self._values("counts", counts))]
+        codes = [column.code(text) for text in texts]  # all before any: what a 0 means may depend on the others
+        recorded = [
+            self._record(t, text, code, column) for t, (text, code) in enumerate(zip(texts, codes, strict=True))
+        ]
+        low, high, laws = zip(*recorded, strict=True)
         return records(low, high, np.array(laws, dtype="S64"))
 
-    def _count(self, t: int, value: Any, column: CountColumn) -> tuple[float, float, str]:
-        """A number, a pair of ends, or a text such as `1-3`, as a record."""
-        n = int(self.sizes[t])
+    def _count_text(self, t: int, value: Any) -> str:
+        """A number, a pair of ends, or a text such as `1-3`, as the text of a cell."""
         try:
             if isinstance(value, str):
-                text = value.strip()
-            elif isinstance(value, Sequence | np.ndarray):
+                return value.strip()
+            if isinstance(value, Sequence | np.ndarray):
                 if len(value) != 2:
                     raise DataError(f"counts: tuple {self.names[t]} has {len(value)} of them", hint=ONE_COUNT)
                 low, high = (float(end) for end in value)
-                text = f"{low:g}" if low == high else f"{low:.17g}..{high:.17g}"
-            else:
-                text = f"{float(value):.17g}"
+                return f"{low:.17g}" if low == high else f"{low:.17g}..{high:.17g}"
+            return f"{float(value):.17g}"
         except (TypeError, ValueError):
             raise DataError("counts: expected numbers, pairs of numbers, or texts such as '1-3'") from None
-        code = column.code(text)
+
+    def _record(self, t: int, text: str, code: int | str, column: CountColumn) -> tuple[float, float, str]:
+        n = int(self.sizes[t])
         try:
             if isinstance(code, str):
                 raise CellError
@@ -138,7 +142,7 @@ class TupleRows:
             return [values[name] for name in self.names]
         by_row, number = _plain_list(values), len(self.rows) + len(self.pool)
         if len(by_row) == len(self) != number:
-            return by_row
+            return self._by_index(what, getattr(values, "index", None), by_row)
         if len(by_row) != number:
             raise DataError(
                 f"{what} has {len(by_row)} values, but X has {number} rows", hint="Or pass a mapping by id."
@@ -153,6 +157,21 @@ class TupleRows:
         ):
             raise DataError(f"{what} of rows of one tuple differ")
         return first
+
+    def _by_index(self, what: str, index: Any, values: list[Any]) -> list[Any]:
+        """One value per tuple: by the index of a Series where it holds the ids, else in order of appearance."""
+        if index is None or callable(index) or not hasattr(index, "tolist"):  # a list has a method of this name
+            return values
+        labels = index.tolist()
+        by_id = dict(zip(labels, values, strict=True))
+        if all(name in by_id for name in self.names):
+            return [by_id[name] for name in self.names]
+        if labels == list(range(len(labels))):
+            return values
+        raise DataError(
+            f"{what} is a Series of one value per tuple, but its index does not hold the ids of the tuples",
+            hint="Index it by tuple id, or pass a mapping by id.",
+        )
 
 
 def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any]) -> KnownTuples:

@@ -258,6 +258,7 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
 
     problems = Problems()
     given_counts = RowPosteriors(source, _count_column(scoring.run), problems)
+    at_tuples = tuple_shift(scoring.run.summary)
     start = 0
     with TemporaryBatches(beside) as held:
         for rows in _watched(source, problems):
@@ -265,7 +266,7 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
                 continue
             scores = scoring.scores(rows)
             held.append({**_names(source, rows, start), SCORE: number_column(scores)})
-            given_counts.add(rows, scoring.log_odds(scores))
+            given_counts.add(rows, scoring.log_odds(scores) - at_tuples)
             start += len(scores)
         problems.raise_if_any()
         if not start:

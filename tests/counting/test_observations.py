@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ntmp_cli.counting import observations
 from ntmp_cli.counting.laws import OffByOne
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.recorded import records
 from ntmp_cli.errors import DataError
 
 
@@ -109,3 +110,11 @@ def test_one_long_tuple_does_not_pad_many_short_ones() -> None:
     observed = CountObservations(sizes, np.ones_like(sizes))
     assert sum(group.members.size for group in observed.groups) < 50_000
     assert len(observed.groups) == 2
+
+
+def test_a_law_may_be_written_in_any_way():
+    written, canonical = (
+        CountObservations([3, 3], records([1, 2], [1, 2], law)) for law in ("gaussian:1.50", "gaussian:1.5")
+    )
+    k = np.arange(4)[:, None] * np.ones(2, np.int64)
+    np.testing.assert_array_equal(written.likelihood(k, np.arange(2)), canonical.likelihood(k, np.arange(2)))

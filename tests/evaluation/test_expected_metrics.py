@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score, roc_auc_score
 
+from ntmp_cli.counting.calibrated_fit import calibrated_fit
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.evaluation.expected_metrics import (
     METRICS,
@@ -178,3 +179,14 @@ def test_matching_back_gives_the_same_threshold(threshold: float) -> None:
 def test_small_pools_match_nothing() -> None:
     pool = PoolScores(np.arange(29.0), 2 * np.arange(29.0))
     assert pool.threshold_of_folds(4.0) == pool.threshold_of_classifier(4.0) == 4.0
+
+
+def test_a_rule_does_not_divide_equal_scores() -> None:
+    """Three different scores: a recall of .9 is reached by all from the middle one on."""
+    rng = np.random.default_rng(10)
+    data = scored(rng, 1000)
+    rounded = replace(data, z=np.clip(np.round(data.z / 2), -1, 1) * 2)
+    at = chosen_threshold(parsed_rule("recall=0.9"), rounded, data.rate)
+    fit = calibrated_fit(rounded.z, rounded.objective)
+    assert fit.p[rounded.z > at].sum() / fit.p.sum() >= 0.9
+    assert at not in {-2.0, 0.0, 2.0}

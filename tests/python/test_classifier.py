@@ -22,6 +22,7 @@ from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.errors import ArtifactError, DataError, NotIdentifiableError, UsageError
+from ntmp_cli.python.tuple_rows import TupleRows
 
 
 class FromLabels(NTMPClassifier):
@@ -411,3 +412,44 @@ def test_a_law_of_noise_is_estimated_beside_exact_labels(labelled: int) -> None:
 def test_a_parameter_that_is_not_estimated_is_named() -> None:
     with pytest.raises(UsageError, match=r"count law 'round:auto': step is not estimated"):
         NTMPClassifier(count_law="round:auto").fit(np.zeros((4, 1)), [0, 0, 1, 1], [0, 2])
+
+
+def grouped(rng, rates, size=5):
+    """Rows of tuples with these rates, their labels, and one id per row."""
+    y = np.concatenate([np.arange(size) < round(size * rate) for rate in rates])
+    x = np.column_stack([y + rng.normal(0, 0.8, len(y)), rng.normal(size=len(y))])
+    return x, y, np.repeat(np.arange(len(rates)), size)
+
+
+@pytest.mark.parametrize("model", ["linear", "trees"])
+def test_weights_of_tuples_do_not_move_the_prior(model):
+    """Tuples of a low rate count ten times: probabilities are still those at the prior of the pool."""
+    rng = np.random.default_rng(0)
+    rates = np.tile([0.2, 0.8], 100)
+    x, _, ids = grouped(rng, rates)
+    pool, _, _ = grouped(rng, np.full(200, 0.4))
+    model = NTMPClassifier(model=model, random_state=0)
+    model.fit(x, ids, rates * 5, unlabeled=pool, prior=0.4, sample_weight=np.where(rates < 0.5, 10.0, 1.0))
+    assert model.predict_proba(pool)[:, 1].mean() == pytest.approx(0.4, abs=0.05)
+
+
+def test_a_series_by_tuple_is_read_by_its_index():
+    pandas = pytest.importorskip("pandas")
+    x, y, ids = grouped(np.random.default_rng(1), np.tile([0.2, 0.8, 0.4], 30))
+    order = np.random.default_rng(2).permutation(90)
+    rows = np.concatenate([np.flatnonzero(ids == t) for t in order])
+    x, y, names = x[rows], y[rows], np.array([f"t{t:03d}" for t in ids[rows]])
+    by_id = pandas.Series(y.astype(int)).groupby(names).sum()  # sorted by id, not in order of appearance
+    coef = [NTMPClassifier(model="linear").fit(x, names, counts).coef_ for counts in (by_id, by_id.to_dict())]
+    np.testing.assert_array_equal(*coef)
+    with pytest.raises(DataError, match="its index does not hold the ids"):
+        NTMPClassifier(model="linear").fit(x, names, by_id.rename(index=lambda name: f"{name}?"))
+
+
+def test_a_pair_of_equal_ends_keeps_its_digits_and_zeros_do_not_depend_on_the_order():
+    groups = TupleRows.of(["a", "a", "b", "b"], 4)
+    recorded = groups.counts([(1.23456789, 1.23456789), (0.5, 0.5)], "gaussian:2")
+    assert recorded["low"].tolist() == [1.23456789, 0.5]
+    sizes = ["a"] * 9 + ["b"] * 9
+    one, other = (TupleRows.of(ids, 18).counts({"a": 0, "b": "<5"}, "suppress:5") for ids in (sizes, sizes[::-1]))
+    assert sorted(one.tolist()) == sorted(other.tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -69,5 +69,6 @@ class TableData:
         """These tuples, given in ascending order, with the whole pool."""
         observed = self.observed.subset(which)
         weights = None if self.weights is None else self.weights[which]
+        blocks = None if self.blocks is None else self.blocks[which]
         x = self.x[self.rows(which)]
-        return TableData(x, observed, self.unlabeled, self.prior, weights=weights, trusts_prior=self.trusts_prior)
+        return replace(self, x=x, observed=observed, weights=weights, blocks=blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
+from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recorded import join
 from ntmp_cli.errors import NotIdentifiableError, UsageError
@@ -66,6 +68,8 @@ def train_table(
         )
     data, splits = _table_data(config, source, heldout)
     fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
+    if data.weights is not None and isinstance(fitted, FittedTable):
+        fitted = _at_rate_of_tuples(data, fitted)
     prior = None
     if config.prior_or_none is None:
         prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"), options.assume)
@@ -101,6 +105,15 @@ def train_table(
         orientation_z=z,
         spread=fitted.spread,
     )
+
+
+def _at_rate_of_tuples(data: TableData, fitted: FittedTable) -> FittedTable:
+    """Fits to weighted tuples give log-odds at their weighted rate: move them to where all counts are likeliest."""
+    from scipy.optimize import minimize_scalar
+
+    objective, z = CountObjective(data.observed.subset(fitted.judged), fitted.spread), fitted.scores
+    shift = float(minimize_scalar(lambda b: -objective.log_prob(z + b).sum(), bounds=(-5, 5), method="bounded").x)
+    return replace(fitted, scorer=fitted.scorer.moved(shift), scores=z + shift, pool_scores=fitted.pool_scores + shift)
 
 
 def _orientation_z(

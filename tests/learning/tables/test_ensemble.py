@@ -261,3 +261,10 @@ def test_a_subset_has_the_rows_of_its_tuples() -> None:
     assert subset.observed.counts.tolist() == [1, 2]
     assert subset.weights is not None
     assert subset.weights.tolist() == [1, 3]
+
+
+def test_a_subset_keeps_its_blocks_and_weights():
+    data = TableData(np.zeros((6, 1)), CountObservations([2, 2, 2], [1, 0, 2]))
+    data = replace(data, blocks=np.array([4, 4, 7]), weights=np.array([1.0, 2.0, 3.0]))
+    part = data.subset(np.array([1, 2]))
+    assert (part.blocks.tolist(), part.weights.tolist()) == ([4, 7], [2.0, 3.0])
