@@ -49,7 +49,7 @@ class RowPosteriors:
     def posteriors(self, law: NoiseLaw) -> NDArray[np.float64]:
         """One per row, NaN where a row has no tuple or its tuple no count. Log-odds are those at the tuples' rate.
 
-        A shift of all log-odds leaves the posterior given an exact count as it is, but not given a range or a noisy one.
+        A shift of all log-odds leaves the posterior as it is if the count is exact, but not if it is a range or noisy.
         """
         self._problems.raise_if_any()
         if self._has_fractions:  # as the import reads them

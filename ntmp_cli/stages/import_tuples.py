@@ -134,8 +134,11 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     opened = _open(config, inputs, block_bytes, problems)
     imported = _read(config, opened, problems)
     splits = _split(imported, config)
+    sizes = _sizes(imported, splits)
+    for warning in _all_warnings(imported, sizes["strata"].train, has_pool=bool(sizes["unlabeled"].train)):
+        log.warning("%s", warning)
     return Understood(
-        **_sizes(imported, splits),
+        **sizes,
         features=_raw_features(opened, imported.survey),
         first_rows=tuple({k: _plain(v) for k, v in row.items()} for row in opened.main.first_rows()),
     )
@@ -344,12 +347,7 @@ def _summary(
         positive_classes=(),
         features=listed_rows(_feature_rows(imported, mapping)),
         notes=(),
-        warnings=(
-            *_warnings(strata, has_pool=bool(sizes["unlabeled"].train)),
-            *_of_labels(imported),
-            *_of_counts(imported.tuples),
-            *_of_blocks(imported.tuples),
-        ),
+        warnings=_all_warnings(imported, strata, has_pool=bool(sizes["unlabeled"].train)),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
     )
 
@@ -371,10 +369,21 @@ def _spec(strata: Sequence[StratumRow]) -> str:
     return f"{span([row.n for row in strata])}:{span([round(row.m) for row in strata])}"
 
 
+def _all_warnings(imported: ImportedRows, strata: Sequence[StratumRow], *, has_pool: bool) -> tuple[str, ...]:
+    return (
+        *_warnings(strata, has_pool=has_pool),
+        *_of_labels(imported),
+        *_of_counts(imported.tuples),
+        *_of_blocks(imported.tuples),
+    )
+
+
 def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
     warnings = []
     rates = {row.rate for row in strata}
-    if rates <= {0.0, 1.0}:
+    if len(rates) == 1 and rates <= {0.0, 1.0}:
+        warnings.append("all instances of tuples are of one class: training needs tuples of both, or a pool and `ure`")
+    elif rates <= {0.0, 1.0}:
         warnings.append(
             "every tuple is all positive or all negative: the counts are labels, and plain training would do"
         )

@@ -140,7 +140,9 @@ def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -
             "--probabilities always writes the probabilities too",
             scorer.withheld,
         )
-    expected = expected_of_run(scorer.scored, scorer.threshold, deployment(run.summary, config.prior, rows))
+    # They are of labels by the score: nothing is known of labels by the count of a new tuple.
+    where = deployment(run.summary, config.prior, rows)
+    expected = {} if config.with_counts else expected_of_run(scorer.scored, scorer.threshold, where)
     return {
         "kind": "prediction",
         "out": str(out),

@@ -145,11 +145,12 @@ def _paper_condition_number(design: Design) -> float | None:
 
 def _margin(design: Design, margin: float) -> DesignFacts:
     avoid = priors_to_avoid(design, margin)
-    kept = design.stratified().gap >= margin
+    least = margin - ROUNDING
+    kept = design.stratified().gap >= least
     return {
         "margin": margin,
         "kept": kept,
-        "kept_pooled": abs(design.prior - design.mean_rate) >= margin,
+        "kept_pooled": abs(design.prior - design.mean_rate) >= least,
         "additions": [] if kept else [_stratum(s) for s in additions(design, margin)],
         "priors_to_avoid": None if avoid is None else list(avoid),
         "tolerated_prior_error": min(abs(design.prior - edge) for edge in avoid) if avoid and kept else None,

@@ -358,3 +358,8 @@ def test_two_ways_to_record_a_count_are_refused(ntmp):
     ended = ntmp("design", *SPECS, "--record", "percent", "--count-law", "gaussian:1")
     assert ended.code == 2
     assert "--record percent and --count-law gaussian:1 are two ways to record a count" in ended.err
+
+
+def test_a_gap_of_just_the_margin_keeps_it(ntmp_done):
+    """0.3 − 0.25 is a little less than 0.05 in floating-point numbers."""
+    assert ntmp_done("design", "--tuple", "20:5", "--prior", 0.3, "--json").json["margin"]["kept"] is True

@@ -677,3 +677,21 @@ def test_a_damaged_file_is_one_message(name, ntmp, tmp_path):
     assert ended.err.startswith(f"error: {path}: ")
     assert "Traceback" not in ended.err
     assert "internal error" not in ended.err
+
+
+def test_decimal_commas_in_a_feature_are_refused(ntmp, tmp_path):
+    """Read as texts they would be categories of one row each."""
+    rows = [f"t{i // 2};1;{i}.5;{'-' * (i % 2)}{i},25" for i in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join(["tuple_id;count;a;b", *rows]) + "\n")
+    ended = ntmp("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
+    assert ended.code == 3
+    assert "column 'b' has decimal commas ('-7,25'): write decimal points" in ended.err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--out", "t")])
+def test_tuples_of_one_class_are_warned_of_before_and_at_the_import(words, ntmp_done, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"t{i // 2},2,{i}" for i in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,a", *rows]) + "\n")
+    assert "all instances of tuples are of one class" in ntmp_done("import-tuples", "t.csv", *words).err

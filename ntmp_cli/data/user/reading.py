@@ -5,7 +5,8 @@ What is kept per row is small: a tuple's code and count (8 bytes), and the row's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,8 @@ from ntmp_cli.data.user.table_files import Kind, TableFile, as_text
 from ntmp_cli.errors import ONE_COUNT, DataError, UsageError, did_you_mean
 from ntmp_cli.progress import long_step
 
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
 # Takes the raw cells of a block of rows.
 CellSink = Callable[[NDArray[Any]], None]
 
@@ -43,6 +46,8 @@ class Survey:
     rows: int = 0
     missing: NDArray[np.int64] | None = None
     texts: dict[str, dict[float, str] | None] = field(default_factory=dict)
+    comma: dict[str, str | None] = field(default_factory=dict)
+    """A number of every column whose texts are all numbers with a decimal comma; None for other columns of texts."""
 
     def add(self, rows: Rows) -> None:
         self.rows += len(rows.cells)
@@ -50,11 +55,23 @@ class Survey:
             missing = np.isnan(rows.cells).sum(axis=0)
             self.missing = missing if self.missing is None else self.missing + missing
         for name, texts in rows.texts.items():
+            self._look_for_commas(name, texts.values())
             known = self.texts.setdefault(name, {})
             if known is not None:
                 known.update(texts)
                 if len(known) > self.max_categories:
                     self.texts[name] = None  # too many to have a feature each
+
+    def _look_for_commas(self, name: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            if self.comma.get(name, "") is None:
+                return
+            self.comma[name] = text if DECIMAL_COMMA.fullmatch(text.strip()) else None
+
+    def refuse_decimal_commas(self, where: str, problems: Problems) -> None:
+        for name, example in self.comma.items():
+            if example is not None:
+                problems.add(where, f"column '{name}' has decimal commas ('{example}'): write decimal points")
 
 
 @dataclass(frozen=True)
@@ -130,6 +147,7 @@ def read_rows(
         if file.rows == 0 and not problems.total:
             raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
     _refuse_repeated_ids(list(files.values()), problems)
+    survey.refuse_decimal_commas(sources.main.where, problems)
     tuples, unlabeled = _tuples(files["main"], sources, problems)
     if len(tuples):
         tuples = replace(tuples, blocks=_blocks(files["main"], tuples, sources.blocks, problems))
