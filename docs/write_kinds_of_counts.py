@@ -131,9 +131,9 @@ IMAGES = """### Images
 
     {command} images
 
-The task is odd against even classes of FashionMNIST. 8,192 training images are in bags of 16 and 128 with proportions in
-[0, ½]. All rows but two use the network `mlp` with its defaults. The table shows the AUROC on the 10,000 test images,
-draws: {draws}.
+The task is odd against even classes of FashionMNIST. 8,192 training images are in bags of 16 and 128 with proportions
+in [0, ½]. All rows but two use the network `mlp` with its defaults. The table shows the AUROC on the 10,000 test
+images, draws: {draws}.
 """
 
 
@@ -252,9 +252,9 @@ POSITIVES = """## Positives and a pool
     {command} positives
 
 The training data are 500 positive rows (tuples 1:1) and a pool of 3,000 rows of Adult or MAGIC. The table shows the
-AUROC on the test rows, draws: {draws}. The rows of ntmp and pulearn's nnPU are given the prior of the pool. Tuples of one
-class have no signal for the method `count`, which refuses them; `ure` and `discriminant` compare them with the pool.
-pulearn is version 0.2.0.
+AUROC on the test rows, draws: {draws}. The rows of ntmp and pulearn's nnPU are given the prior of the pool. Tuples of
+one class have no signal for the method `count`, which refuses them; `ure` and `discriminant` compare them with the
+pool. pulearn is version 0.2.0.
 """
 
 
@@ -292,8 +292,8 @@ NOISE = """## Counts with noise for privacy
 
 Noise was added to the counts of 409 random groups of 20 rows of Adult (8,180 rows). The true counts have a standard
 deviation of about 2. The default learner is trained in three ways: with the law of the noise known, with its parameter
-estimated (`auto`), and with the law ignored (recorded counts are rounded and clipped to 0 … 20). The last column has the
-estimates with their 95 % intervals. The other columns are the AUROC and the mean −log P(label) on the test rows,
+estimated (`auto`), and with the law ignored (recorded counts are rounded and clipped to 0 … 20). The last column has
+the estimates with their 95 % intervals. The other columns are the AUROC and the mean −log P(label) on the test rows,
 draws: {draws}.
 """
 

@@ -50,20 +50,20 @@ ORIENTATION = """## Orientation
 
 `python -m benchmarks.orientation` trains networks for a short time by `count`, on two Gaussians in ten dimensions with
 i.i.d. pools. The network is linear unless the row says `mlp`. "Certain" means z ≥ 3. "Exchanged" means that the AUROC
-on labelled instances is below one half. {missing}Four rows were run twice with the same seeds, before and after a change
-of the rule for trainings with a warm-up: half-positive tuples with a pool of 4,000, half-positive tuples with weak
-classes, the paper's setting, and the wrong prior. In the row of the wrong prior, training is given .2.
+on labelled instances is below one half. {missing}Four rows were run twice with the same seeds, before and after a
+change of the rule for trainings with a warm-up: half-positive tuples with a pool of 4,000, half-positive tuples with
+weak classes, the paper's setting, and the wrong prior. In the row of the wrong prior, training is given .2.
 """
 
 AUDIT = """## Exact counts that an audit calls wrong
 
-`python -m benchmarks.audit_flags` audits the learner `linear` on {tables} real tables{missing}, {splits} splits each, and
-on two data sets with good scores (digits, breast cancer). "Before" is the earlier version of the audit. To measure
+`python -m benchmarks.audit_flags` audits the learner `linear` on {tables} real tables{missing}, {splits} splits each,
+and on two data sets with good scores (digits, breast cancer). "Before" is the earlier version of the audit. To measure
 detection, counts are moved by one in 10 % of the tuples. The audit flags nothing if it cannot distinguish errors of the
-classifier from errors of the counts. On tables with weak classes this is the usual case: a few confident scores that are
-wrong explain the recorded counts about as well as counts that are off by one. A test that keeps its level then seldom
-rejects. The list of counts, most suspicious first, needs no such test. "In the first tenth of the list" is the share of
-moved counts there ({listed} audits); chance is 10 %.
+classifier from errors of the counts. On tables with weak classes this is the usual case: a few confident scores that
+are wrong explain the recorded counts about as well as counts that are off by one. A test that keeps its level then
+seldom rejects. The list of counts, most suspicious first, needs no such test. "In the first tenth of the list" is the
+share of moved counts there ({listed} audits); chance is 10 %.
 """
 
 DRIFT = """## False warnings of drift
@@ -75,8 +75,8 @@ warning for natural groups, because their members resemble each other.
 
 SEEDS = """## Means over seeds
 
-How often the t interval over a few seeds covers the true mean, in {studies:,} simulated studies of each kind. Accuracies
-near 1 are skewed, so their intervals cover less often.
+How often the t interval over a few seeds covers the true mean, in {studies:,} simulated studies of each kind.
+Accuracies near 1 are skewed, so their intervals cover less often.
 """
 
 

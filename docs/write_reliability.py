@@ -40,9 +40,9 @@ ABOUT = {
     ),
     "writers": (
         "Concurrent writers",
-        "Eight processes write the same output at once, while another process reads it. With `--if-exists fail` exactly "
-        "one succeeds; with `skip` and `overwrite` all succeed. The reader sees no output or a complete one. No "
-        "temporary file is left.",
+        "Eight processes write the same output at once, while another process reads it. With `--if-exists fail` "
+        "exactly one succeeds; with `skip` and `overwrite` all succeed. The reader sees no output or a complete one. "
+        "No temporary file is left.",
     ),
     "workers-local": (
         "Killed workers, local",
@@ -86,8 +86,8 @@ def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -
     lines = [
         "## Mutants",
         "",
-        "One operator, constant, condition or statement of a core module is changed at random. The tests of that module "
-        "should then fail. Equivalent mutants do not change the result, so no test can fail.",
+        "One operator, constant, condition or statement of a core module is changed at random. The tests of that "
+        "module should then fail. Equivalent mutants do not change the result, so no test can fail.",
         "",
         "| | |",
         "|---|---|",
