@@ -169,7 +169,7 @@ def earlier_table(name: str, tables: dict[str, Any]) -> str:
 
 
 def small_data_table(store: TrainingStore) -> str:
-    """`ure+abs` on the same tuples with the earlier defaults (16 batches, 30 epochs) and with the present ones."""
+    """`ure+abs` with the earlier defaults (sixteen batches, thirty epochs) and the present ones, on the same tuples."""
     before, after = (paired(store, name) for name in (BEFORE, "abs"))
     places = sorted(before.keys() & after.keys())
     if not places:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NTMPClassifier", "TupleKFold", "__version__", "count_labels", "count_likelihood_score"]
 
-# Where the names are that are loaded when they are asked for: they need scikit-learn.
+# Modules of the names that are imported on first use, because they need scikit-learn.
 _LATE = {
     "NTMPClassifier": "ntmp_cli.classifier",
     "TupleKFold": "ntmp_cli.python.model_selection",
@@ -21,7 +21,7 @@ _LATE = {
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # late: it takes longer than the rest of this file
+    from importlib.metadata import PackageNotFoundError, version  # imported late, because it is slow
 
     try:
         return version("ntmp")

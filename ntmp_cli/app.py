@@ -74,7 +74,7 @@ def options(
             "--plugin",
             metavar="FILE.py",
             help="Python file with methods, models, encoders, data sets, metrics or prior estimators; "
-            "repeat for several. Those in NTMP_PLUGINS and of installed packages are loaded as well.",
+            "repeat for several. Plugins in NTMP_PLUGINS and of installed packages are loaded too.",
             show_default=False,
         ),
     ] = None,
@@ -84,8 +84,8 @@ def options(
             "--unpack-limit-mb",
             min=1,
             envvar=LIMIT_VARIABLE,
-            help="Most megabytes that one compressed file, or a folder of images, may unpack to; by default 512 (64 "
-            "for one image), or 100 times its size where that is more.",
+            help="Largest unpacked size of one compressed file or of a folder of images, in MB. Default: 512 (64 for "
+            "one image), or 100 times the packed size if that is larger.",
             show_default=False,
         ),
     ] = None,
@@ -107,7 +107,7 @@ class _StderrHandler(logging.Handler):
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Never raises for what a user can cause."""
+    """Run one command and return its exit code. Errors of users never raise."""
     logger = logging.getLogger("ntmp_cli")
     logger.handlers, logger.propagate = [_StderrHandler()], False
     logger.setLevel(logging.INFO)
@@ -121,12 +121,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except NtmpError as error:
         if isinstance(error, UsageError | NotIdentifiableError | InterruptedRunError) and not is_first_process():
-            return error.exit_code  # the same for all processes of a training: the first one says it
+            return error.exit_code  # the same for all processes of a training: only the first one prints it
         return _fail(error.message, error.hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was published", None, 130)
     except (BrokenPipeError, SystemExit) as error:
-        # The reader of the output left, as `head` does. Nothing more can be said to it. Typer and rich
+        # The reader closed the pipe, as `head` does, so nothing more can be written. Typer and rich
         # make an exit of it.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
@@ -157,7 +157,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _require_text(words: Sequence[str]) -> None:
-    """Refuse file names that are no text: they could be read, and written into no manifest."""
+    """Refuse file names that are not valid text: a manifest cannot hold them."""
     for word in words:
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             raise UsageError(f"{word}: not UTF-8 text", hint="Rename the file, or set the locale to UTF-8.")

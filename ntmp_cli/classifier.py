@@ -50,45 +50,45 @@ from ntmp_cli.settings import build
 from ntmp_cli.tuple_source import ArraySource
 
 Floats = NDArray[np.float64]
-# From fewer held-out tuples a temperature is mostly chance.
+# With fewer held-out tuples a fitted temperature is mostly noise.
 FEWEST_TUPLES = 50
 # Settings of `ntmp train` that have another place here.
 ELSEWHERE = {"prior": "Pass it to fit(…, prior=…).", "seed": "Use random_state."}
 
 
 class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
-    """A classifier of single items from tuples of which only the number of positives is known.
+    """A classifier of single items, trained on tuples with a known number of positives.
 
     Parameters
     ----------
-    method : a name of `ntmp list methods` that needs neither labels nor an encoder; None: `count`, or the method that
-        the other settings mean, as `clamp` means `ure`.
+    method : a name of `ntmp list methods` that needs neither labels nor an encoder. None: `count`, or the method that
+        has the other settings (`clamp` selects `ure`).
     model : `auto` (linear model and trees, weighted by cross-fitted counts), `linear`, `trees`, or any network of
         `ntmp list models` that takes vectors.
     estimator : a scikit-learn classifier with `sample_weight` and `predict_proba`, or a Pipeline that ends in one. EM
         with exact posteriors given the counts fits a copy of it; `model` is not used then.
-    epochs, lr, batch_size : of networks, as in `ntmp train`; None for epochs follows the number of steps.
-    heldout_share : share of tuples and of unlabeled rows that networks set aside to choose the epoch and to calibrate.
-    random_state : seed of initialisation, batch order and what is set aside; equal seeds give equal classifiers.
-    settings : any other setting of `ntmp train`, those of the method among them: `clamp="abs"`, `count_noise=0.1`,
-        `weight_decay=0`. `fit` refuses an unknown one, with the nearest name, and warns of one of another method.
+    epochs, lr, batch_size : settings of networks, with the defaults of `ntmp train`.
+    heldout_share : share of tuples and unlabeled rows that networks hold out to choose the epoch and to calibrate.
+    random_state : seed of initialisation, batch order and held-out split. Equal seeds give equal classifiers.
+    settings : any other setting of `ntmp train` or of the method: `clamp="abs"`, `count_noise=0.1`, `weight_decay=0`.
+        `fit` raises an error for an unknown setting, and warns about a setting of another method.
 
     Attributes
     ----------
     classes_ : array([0, 1]); 1 is the class that was counted.
-    prior_ : class prior of the unlabeled rows, given or estimated; without them the share of positives in the tuples.
+    prior_ : class prior of the unlabeled rows, given or estimated. Without such rows: the rate of the tuples.
     prior_source_ : "given", "estimated" or "tuples".
     prior_interval_ : 95 % interval of an estimated prior, or None.
-    temperature_ : what scores are divided by, fitted to counts of tuples that the scores were not trained on.
+    temperature_ : temperature of the scores, fitted to the counts of held-out or cross-fitted tuples.
     tuple_rate_ : share of positives in the tuples.
-    spread_ : standard deviation of an intercept that the members of a tuple share; None where it is not estimated.
+    spread_ : standard deviation of the random intercept of a tuple; None if it is not estimated.
     count_law_ : law of noise of the counts.
-    count_law_intervals_ : 95 % intervals of the parameters of this law, where they were estimated.
-    coef_, intercept_ : of a linear score; of a DataFrame with texts or gaps, of its mapped features.
-    estimator_ : the fitted scikit-learn classifier, where one was given.
+    count_law_intervals_ : 95 % intervals of the parameters of this law, if they were estimated.
+    coef_, intercept_ : coefficients of a linear model, in the order of `get_feature_names_out()`.
+    estimator_ : the fitted scikit-learn classifier, if one was given.
     history_ : one record per epoch.
     n_features_in_ : number of columns of X.
-    feature_names_in_ : names of the columns, where X is a DataFrame.
+    feature_names_in_ : names of the columns, if X is a DataFrame.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         self._settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All parameters by name, the settings among them."""
+        """All parameters by name, including the settings."""
         return {**super().get_params(deep=deep), **self._settings}
 
     def set_params(self, **params: Any) -> Self:
@@ -139,22 +139,22 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         blocks: ByTuple | None = None,
         labels: ArrayLike | None = None,
     ) -> Self:
-        """Learn from tuples, and from unlabeled rows where there are some.
+        """Fit the classifier to tuples and, if given, unlabeled rows.
 
         Parameters
         ----------
         X : (N, d) rows; an array, or a DataFrame of pandas, Polars or Arrow, with texts and gaps.
-        tuples : N ids; rows with the same id form a tuple, rows with None or NaN are unlabeled. Or, without `counts`,
-            the array that `count_labels` makes of ids and counts.
-        counts : number of positives by tuple id, in the order in which tuples appear (T), or of every row (N). A count
-            may be a pair (low, high), as in an array (T, 2), or a text as in a table: "1-3", ">=1", "25%". Noise is
-            named by the setting `count_law`, as in `gaussian:2`, or `gaussian:auto`, which estimates it.
-        unlabeled : (M, d) further rows without tuple; networks need some.
+        tuples : N ids. Rows with the same id form a tuple; rows with None or NaN are unlabeled. Without `counts`, pass
+            the result of `count_labels(ids, counts)`.
+        counts : numbers of positives: a mapping by tuple id, one per tuple in order of appearance (T), or one per row
+            (N). A count may be a pair (low, high), as in an array (T, 2), or a text as in a table: "1-3", ">=1",
+            "25%". The setting `count_law` names their noise: `gaussian:2`, or `gaussian:auto` to estimate it.
+        unlabeled : (M, d) further unlabeled rows. Networks need unlabeled rows.
         prior : share of positives among the unlabeled rows; None estimates it.
-        sample_weight : weight of every tuple, given as counts are; not for networks.
-        blocks : block of every tuple, given as counts are; a block is never divided between folds.
-        labels : N labels 0 or 1, None or NaN where they are not known: a few are learned from beside the counts. A
-            labelled row is a tuple of its own, and what is left of its tuple has the rest of the count.
+        sample_weight : weight of every tuple, in the same form as counts. Not for networks.
+        blocks : block of every tuple, in the same form as counts. A block is never divided between folds.
+        labels : N labels, 0 or 1; None or NaN if unknown. Known labels are used in addition to the counts: a labelled
+            row becomes a tuple of one row, and the other rows of its tuple keep the rest of the count.
         """
         x, pool = self._fitted_features(X, unlabeled)
         law = str(self._settings.get("count_law") or "exact")
@@ -167,7 +167,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
                 )
             known = with_labels(known, labels, (0, 1))
         groups = known.groups
-        # A generator is used once, so that everything follows from one seed.
+        # A random generator is used once, to get one seed for everything.
         state = self.random_state
         seed = int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31 - 1))
         if prior is not None and not 0 < prior < 1:
@@ -195,7 +195,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         return self
 
     def _fitted_features(self, X: Any, unlabeled: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Features of X and of the unlabeled rows; from frames that are not plain numbers by a mapping of both."""
+        """Features of X and of the unlabeled rows; frames with texts or gaps are mapped together."""
         frame, more = as_frame(X), as_frame(unlabeled)
         if frame is None:
             x = validate_data(self, X, dtype=np.float32)
@@ -225,9 +225,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         frame = as_frame(X)
         if frame is None:
             if self._mapping is not None:
-                raise UsageError(
-                    "X is no DataFrame, but it was one in fit", hint="Its columns are found by their names."
-                )
+                raise UsageError("X is not a DataFrame, but it was in fit", hint="Columns are matched by name.")
             x: NDArray[np.float32] = validate_data(self, X, dtype=np.float32, reset=False)
             return x
         if hasattr(self, "feature_names_in_"):
@@ -269,7 +267,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         load_plugins()
         for name, instead in ELSEWHERE.items():
             if name in self._settings:
-                raise UsageError(f"{name} is no setting of NTMPClassifier", hint=instead)
+                raise UsageError(f"{name} is not a setting of NTMPClassifier", hint=instead)
         fixed = {"seed": seed, "trace_every": 0, "memory_mb": 2**20}
         named = {name: getattr(self, name) for name in ("method", "model", "epochs", "lr", "batch_size")}
         given = {name: value for name, value in {**self._settings, **named}.items() if value is not None}
@@ -297,7 +295,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
 
     @property
     def tuple_shift_(self) -> float:
-        """What scores exceed log-odds at the rate of the tuples by."""
+        """logit π − logit ᾱ: the scores minus log-odds at the rate of the tuples."""
         return rate_shift(self.prior_, self._task.rate, self._task.instances)
 
     @property
@@ -345,20 +343,20 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         return np.column_stack([1 - p, p])
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """The likelier class of every row."""
+        """The more probable class of every row."""
         positive = self.decision_function(X) > 0
         labels: NDArray[np.int64] = self.classes_[positive.astype(np.int64)]
         return labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy on rows with true labels; counts have a score of their own."""
+        """Accuracy on rows with true labels. For counts use `count_likelihood_score`."""
         if is_count_labels(y):
             raise UsageError("y holds counts, and accuracy needs labels", hint="Pass scoring=count_likelihood_score.")
         return float(super().score(X, y, sample_weight=sample_weight))
 
 
 def _unlike_x(what: str, columns: int) -> UsageError:
-    """Unlabeled rows that are not made as X is."""
+    """The error for unlabeled rows of another kind than X."""
     return UsageError(
         f"unlabeled is {what}, unlike X with its {columns} columns",
         hint="A Pipeline transforms X, but not unlabeled: append these rows to X, with None as their tuple id.",

@@ -145,4 +145,4 @@ def require_plugins(recorded: Mapping[str, str], where: str) -> None:
                 hint=f"Name the file before the command, as in `ntmp --plugin {file} …`, or install its package.",
             )
         if entry.source is None or entry.source.sha256 != sha256:
-            log.warning("%s: %s '%s' is not what it was made with: the plugin %s has changed", where, kind, name, file)
+            log.warning("%s: was made with another version of the plugin %s (%s '%s')", where, file, kind, name)

@@ -74,7 +74,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{file}: cannot read the configuration ({error.strerror})") from None
     if len(content) > MOST_BYTES:
-        raise UsageError(f"{file}: more than {MOST_BYTES:,} bytes, so it is no configuration")
+        raise UsageError(f"{file}: more than {MOST_BYTES:,} bytes, too large for a configuration")
     try:
         values = yaml.safe_load(content.decode("utf-8"))
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from ntmp_cli.errors import DataError, NtmpError, OutputError, UsageError
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-# What stands before an @ is a key and its secret, also where a secret holds a slash; but a container of Azure.
+# Text before an @ is a key and its secret, which may contain a slash; except an Azure container.
 _USER = re.compile(r"(://)(?:[^\s?@]*:[^\s?]*|[^\s/?@]*)@")
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 _QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]+")
@@ -277,7 +277,5 @@ def _by_fsspec(scheme: str, begin: str) -> tuple[Any, str]:
     except ValueError as error:
         if "rotocol" not in str(error):
             raise
-        raise UsageError(
-            f"{scheme}://: nothing here opens such URLs", hint="Known are s3://, gs://, https:// and file://."
-        ) from None
+        raise UsageError(f"{scheme}://: not supported", hint="Use s3://, gs://, https:// or file://.") from None
     return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(root)

@@ -27,7 +27,7 @@ def require_unpackable(where: Path | str, packed: int, unpacked: int, least: int
     if unpacked > (limit := unpack_limit(packed, least)):
         raise DataError(
             f"{where}: {packed:,} bytes unpack to {unpacked:,} or more, and {limit:,} are allowed",
-            hint="If the file is to be trusted, allow more by `ntmp --unpack-limit-mb N`, before the command's name.",
+            hint="If you trust the file, allow more: `ntmp --unpack-limit-mb N COMMAND …`.",
         )
 
 

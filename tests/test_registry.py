@@ -89,7 +89,7 @@ def test_a_plugin_that_has_changed_is_warned_of(
     require_plugins({"metric mine": "test_registry.py sha256:00"}, "run-0")
     # As a set: under another test's logging configuration a record is captured twice.
     assert set(caplog.messages) == {
-        "run-0: metric 'mine' is not what it was made with: the plugin test_registry.py has changed"
+        "run-0: was made with another version of the plugin test_registry.py (metric 'mine')"
     }
 
 

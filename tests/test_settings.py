@@ -61,7 +61,7 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_without_end_is_refused() -> None:
-    with pytest.raises(UsageError, match="/dev/zero: more than 4,194,304 bytes, so it is no configuration"):
+    with pytest.raises(UsageError, match="/dev/zero: more than 4,194,304 bytes, too large for a configuration"):
         read_yaml(Path("/dev/zero"))
 
 

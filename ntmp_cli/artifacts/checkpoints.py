@@ -63,7 +63,7 @@ class CheckpointStore:
 
         with made_parents(self.file):
             if not self._owns_folder():
-                log.warning("%s: another training keeps its checkpoints there; this one keeps none", self.folder)
+                log.warning("%s: another training writes its checkpoints there; this one writes none", self.folder)
                 self._writes = False
                 return
             with replacing(self.file) as partial, Sink(partial) as sink:
@@ -86,7 +86,7 @@ class CheckpointStore:
         return self._lock is not None or not can_lock()
 
     def close(self) -> None:
-        """Let another training of the same output keep checkpoints."""
+        """Let another training of the same output write checkpoints."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -112,7 +112,7 @@ class CheckpointStore:
             )
         try:
             return dict(torch.load(io.BytesIO(body[HASH_BYTES:]), weights_only=True, map_location="cpu"))
-        except Exception:  # whatever torch raises on bytes that were made to fit their hash
+        except Exception:  # any error of torch on forged bytes with a matching hash
             raise self.unusable("damaged: not a readable checkpoint") from None
 
     def unusable(self, why: str) -> ArtifactError:

@@ -135,7 +135,7 @@ def others_of_encoder(folder: Path, out: Path, config: Mapping[str, Any], weight
             continue
         try:
             found = open_artifact(path, "features")
-        except ArtifactError:  # of another version, or no artefact at all: there is nothing to take from it
+        except ArtifactError:  # another version, or not an artefact: it has no features to reuse
             continue
         # Weights that were fitted there and are given by a file here have one hash, but not the same setting.
         settings = {**found.manifest.config, "weights": config["weights"]}

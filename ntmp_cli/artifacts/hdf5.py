@@ -74,7 +74,7 @@ def read(path: Path, element: str) -> Iterator[h5py.File]:
             yield file
     except NtmpError:
         raise
-    except Exception as error:  # h5py knows no single class of errors
+    except Exception as error:  # h5py has no common error class
         raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from error
 
 
@@ -95,16 +95,16 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if link is None:
         raise ArtifactError(f"{file.filename}: has no data set '{name}'")
     if not isinstance(link, h5py.HardLink):
-        raise ArtifactError(f"{file.filename}: '{name}' is a link to elsewhere, which is refused")
+        raise ArtifactError(f"{file.filename}: '{name}' is a link to another file, which is refused")
     stored = file[name]
     if not isinstance(stored, h5py.Dataset) or stored.external or stored.is_virtual:
         raise ArtifactError(f"{file.filename}: '{name}' is not data stored in this file")
     if stored.dtype.kind not in "biuf" and not ("counts" in name and stored.dtype == RECORD):
         raise ArtifactError(f"{file.filename}: '{name}' holds {stored.dtype}, expected numbers")
-    # What ntmp writes is as long on the disk as in memory: no filter, no row that was never written.
+    # Data sets of ntmp have the same size on disk as in memory: no filter, no unwritten rows.
     sparse = stored.nbytes > stored.id.get_storage_size() or stored.nbytes > Path(file.filename).stat().st_size
     if stored.nbytes and (sparse or stored.id.get_create_plist().get_nfilters()):
-        raise ArtifactError(f"{file.filename}: '{name}' claims {stored.nbytes:,} bytes, and they are not all stored")
+        raise ArtifactError(f"{file.filename}: '{name}' should have {stored.nbytes:,} bytes, but the file has fewer")
     return stored
 
 

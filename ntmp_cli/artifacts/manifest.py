@@ -124,7 +124,7 @@ class Artifact(Generic[S]):
     path: Path
     manifest: Manifest[S]
     sha256: str
-    kept: bool = False  # it existed already, so that nothing was computed
+    kept: bool = False  # it existed already, so nothing was computed
     _checked: set[str] = field(default_factory=set, repr=False)
 
     @property
@@ -177,7 +177,7 @@ class Artifact(Generic[S]):
             )
 
     def damage(self) -> str | None:
-        """What is wrong with the first payload file that is not as it was written, if any."""
+        """The problem of the first damaged payload file, or None."""
         try:
             for entry in self.manifest.files:
                 self.file(entry.path)
@@ -272,7 +272,7 @@ def open_artifact(path: Path, kind: str | None = None) -> Artifact[Any]:
 
 def _parse(file: Path, raw: bytes) -> Manifest:
     try:
-        document = strict_json(raw, finite=False)  # a field that is no number is named below
+        document = strict_json(raw, finite=False)  # a field that is not a number is reported below
     except ValueError:
         raise ArtifactError(f"{file}: damaged: not valid JSON", hint="Restore it from a copy.") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
@@ -359,7 +359,7 @@ def content_sha256(artifact: Artifact) -> str:
 
 
 def describe_input(artifact: Artifact) -> dict[str, str]:
-    """How an artefact is named in the lineage of the next one."""
+    """The entry of an artefact in the lineage of the next one."""
     return {"kind": artifact.kind, "sha256": artifact.sha256}
 
 

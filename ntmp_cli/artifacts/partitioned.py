@@ -85,7 +85,7 @@ class PartitionedOutput:
             )
         if lost := sorted(records.keys() - {partition.name for partition in partitions}):
             raise UsageError(
-                f"{self.folder}: holds {lost[0]}, made of a table that is not among the inputs any more",
+                f"{self.folder}: holds {lost[0]}, written from a table that is no longer among the inputs",
                 hint="Choose another --out, or pass --if-exists overwrite.",
             )
         done = self._in_threads(lambda one: self._is_done(records.get(one.name), one), partitions)

@@ -36,7 +36,7 @@ def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
     value = estimate.summary.prior
     if not estimate.summary.identified:
         raise NotIdentifiableError(
-            f"{path}: the prior is {value:.3f} or {1 - value:.3f}, and the tuples do not tell which",
+            f"{path}: the prior is {value:.3f} or {1 - value:.3f}, and the tuples do not determine which",
             hint="Estimate it with --assume 'prior<0.5' or --assume 'prior>0.5', or give --prior.",
         )
     return Prior(value, "estimated", estimate, estimate.summary.ci)

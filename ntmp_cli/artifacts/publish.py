@@ -41,7 +41,7 @@ from ntmp_cli.errors import ArtifactError, UsageError
 
 log = logging.getLogger(__name__)
 
-# `refresh` is what `ntmp run` does: keep what is still true, replace what is not.
+# `refresh` is for `ntmp run`: keep unchanged outputs, replace the others.
 IfExists = Literal["fail", "skip", "overwrite", "refresh"]
 
 

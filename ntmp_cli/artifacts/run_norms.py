@@ -1,4 +1,4 @@
-"""Norms of a run's weights, and of the instances that it was trained on: what the generalisation bound needs."""
+"""Norms of a run's weights and training instances, for the generalisation bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.theory.generalisation import NormClass, Radii
 
 Floats = NDArray[np.float64]
-# Raw instances to what the norm-bounded layers see, one row each.
+# Maps raw instances to the inputs of the norm-bounded layers, one row each.
 Inputs = Callable[[NDArray[Any]], Floats]
 # Tuples, or unlabeled instances, that are read at a time.
 ROWS = 256
@@ -41,7 +41,7 @@ def norms_of_run(run: RunArtifact, tuples: TuplesArtifact | None) -> tuple[NormC
         return scores.reason
     if tuples is not None:
         return scores.norms, _measured(StoredTuples(tuples), scores.inputs)
-    # Without the tuples, norms are known only of images of bytes.
+    # Without the tuples, norms are known only for uint8 images.
     if run.summary.instance.dtype != "uint8" or run.summary.encoder is not None:
         return "the norms of the instances are not known without the tuples that the run was trained on"
     return scores.norms, _bounded(run, scores.inputs)
@@ -50,11 +50,11 @@ def norms_of_run(run: RunArtifact, tuples: TuplesArtifact | None) -> tuple[NormC
 def _scores(run: RunArtifact) -> _Scores:
     """The run's scores as a class of bounded norms."""
     if run.summary.learner == "estimator":
-        return _Scores(None, _flat, f"no bound is known here for scores of {run.summary.model}")
+        return _Scores(None, _flat, f"no bound is known for scores of {run.summary.model}")
     if run.summary.learner == "table":
         table = load_table_scorer(run)
         if not table.is_linear:
-            return _Scores(None, _flat, "the score has boosted trees, which no norm bounds; a linear model has none")
+            return _Scores(None, _flat, "no norm bounds boosted trees; a linear model has a bound")
         return _Scores(NormClass((float(np.hypot(np.linalg.norm(table.weight), table.bias)),)), _flat)
     return _network_scores(run)
 
@@ -70,7 +70,7 @@ def _network_scores(run: RunArtifact) -> _Scores:
     scorer: Any = network.scorer if isinstance(network, Encoded) else network
     layers = chain(scorer.network)
     if layers is None:
-        reason = f"{run.summary.model} is no chain of linear layers and ReLU, of which alone the bound is known here"
+        reason = f"the bound is known only for chains of linear layers and ReLU, and {run.summary.model} is not one"
         return _Scores(None, _flat, reason)
 
     def inputs(raw: NDArray[Any]) -> Floats:

@@ -1,4 +1,4 @@
-"""What a training leaves on disk: the files of a run, and what its manifest says of it."""
+"""The files of a run, and the summary in its manifest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_run(
     if tuples.has(HELDOUT_LABELS):
         try:
             staging.carry(tuples, HELDOUT_LABELS)
-        except ArtifactError as error:  # no training should be lost for what only calibration can use
+        except ArtifactError as error:  # a failure here must not lose the training: only calibration uses these scores
             log.warning("%s; the run will have no temperature by labels", error.message)
     _write_history(staging, trained.outcome)
     return scores
@@ -92,11 +92,11 @@ def _bag_scores(trained: Trained, heldout: HeldoutData) -> dict[str, NDArray[Any
 
 
 def _warn_of_constant(trained: Trained, source: StoredTuples) -> None:
-    """Equal scores of all instances mean constant features, or nothing in them that the counts depend on."""
+    """Warn if all scores are equal: features are constant, or unrelated to the counts."""
     shard, tuples = source.tuple_shards()[0]
     scores = trained.scorer.score(source.read_tuples(shard, 0, min(tuples, TUPLES_LOOKED_AT))[0])
     if len(scores) > 1 and np.ptp(scores) <= SAME_SCORE * max(1.0, float(np.abs(scores).max())):
-        log.warning("all instances have the same score: their features are constant, or say nothing about the counts")
+        log.warning("all instances have the same score: their features are constant, or unrelated to the counts")
 
 
 def _write_history(staging: Staging, outcome: TrainingResult) -> None:
@@ -117,7 +117,7 @@ def _write_history(staging: Staging, outcome: TrainingResult) -> None:
 def run_summary(
     config: TrainConfig, trained: Trained, tuples: TuplesArtifact, source: StoredTuples, prior: Prior
 ) -> RunSummary:
-    """What the manifest of a run says of it."""
+    """The summary of a run for its manifest."""
     info, features, task, outcome = tuples.summary, source.artifact.summary, source.task, trained.outcome
     selected = outcome.records[outcome.selected_epoch - 1].fields
     n, m = task.strata[0][:2] if len(task.strata) == 1 else (None, None)
@@ -133,7 +133,7 @@ def run_summary(
         m=m,
         task=TaskSummary.of(task),
         mean_rate=sum(k * m / n for n, m, k in task.strata) / sum(k for _, _, k in task.strata),
-        # Results are compared at the prior that the pool has, whatever was estimated for it.
+        # Results are compared at the true prior of the pool, not at its estimate.
         prior=prior.value if prior.source in ("given", "known") or info.prior is None else info.prior,
         trained_prior=prior.value,
         prior_source=prior.source,

@@ -1,4 +1,4 @@
-"""What a run directory says about its training, as the values that the next stage works with."""
+"""Facts about the training of a run, for the next stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ntmp_cli.plugins import require_plugins
 
 
 def open_run(path: Path) -> RunArtifact:
-    """A run whose network can be rebuilt: everything that it was trained with is registered here."""
+    """Open a run; refuse it if a plugin that it needs is not registered."""
     run = open_artifact(path, "run")
     require_plugins(run.manifest.plugins, str(path))
     return run
@@ -39,7 +39,7 @@ def train_config(run: RunArtifact) -> TrainConfig:
         raise ArtifactError(f"{where}: {lines}", hint=remake(run.kind)) from None
     except UsageError as error:  # a method that is not registered here
         raise ArtifactError(f"{where}: config.method: {error.message}", hint=error.hint) from None
-    if config.prior is None:  # it was left to the training
+    if config.prior is None:  # the training estimated it
         return config.model_copy(update={"prior": run.summary.trained_prior})
     if config.prior != run.summary.trained_prior:
         raise ArtifactError(
@@ -56,7 +56,7 @@ def trained_law(run: RunArtifact) -> str | None:
         return None
     knowledge = run.summary.task.knowledge
     if "auto" in str(law) and knowledge is not None:
-        # What was estimated is what strata are named by: the law alone, or behind the count.
+        # The estimated law is in the names of strata: alone, or after the count.
         text = knowledge.counts[0]
         return text.partition("(")[2].rstrip(")") or text
     return str(law)

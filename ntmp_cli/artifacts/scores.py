@@ -32,7 +32,7 @@ def read_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
 
 
 def _problems(scores: dict[str, NDArray[Any]]) -> Iterator[str]:
-    """Names and shapes that do not fit together, and values that are no numbers."""
+    """Missing names, inconsistent shapes, and values that are NaN or infinite."""
     for name in ("test", "trace", "trace_epochs"):
         if name not in scores:
             yield f"there is no '{name}'"
@@ -40,7 +40,7 @@ def _problems(scores: dict[str, NDArray[Any]]) -> Iterator[str]:
         if name == "heldout_counts":  # refused where they are interpreted
             continue
         if values.ndim != (2 if name == "trace" else 1) or not np.isfinite(values).all():
-            yield f"'{name}' holds what is no score, or has another shape"
+            yield f"'{name}' has a wrong shape, or values that are not finite"
     if scores["trace"].shape != (len(scores["trace_epochs"]), len(scores["test"])):
         yield f"'trace' has shape {scores['trace'].shape}"
     if "pool_by_classifier" in scores and len(scores["pool_by_classifier"]) != len(scores.get("pool", ())):

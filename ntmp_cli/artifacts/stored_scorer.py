@@ -57,8 +57,8 @@ def load_score(run: RunArtifact, device: str = "auto") -> Score:
             finite_scores = bool(np.isfinite(scores.astype(np.float32)).all())  # as they are written
         if not finite_scores:
             raise ArtifactError(
-                f"{run.path}: gives scores that are no numbers",
-                hint="Its weights are damaged, or the rows are far from those that it was trained on.",
+                f"{run.path}: gives scores that are NaN or infinite",
+                hint="Its weights are damaged, or the rows are very different from the training rows.",
             )
         return scores
 

@@ -58,7 +58,7 @@ from ntmp_cli.config import HolmFamily
 from ntmp_cli.learning.results import Learner
 from ntmp_cli.tuple_source import Task
 
-# Given by the user; known to a simulation; estimated on the pool; the rate of the tuples, where nothing else is known.
+# Given by the user; known from a simulation; estimated on the pool; or the rate of the tuples as a fallback.
 PriorSource = Literal["given", "known", "estimated", "tuples"]
 
 
@@ -107,7 +107,7 @@ class TuplesSummary(Summary):
     @model_validator(mode="after")
     def _consistent(self) -> TuplesSummary:
         if self.knowledge is not None and len(self.knowledge.counts) != len(self.strata.train):
-            raise ValueError("knowledge: is not one of every stratum")
+            raise ValueError("knowledge: expected one entry per stratum")
         rows = dict(self.strata.items())
         for name, total in (("tuples", self.tuples), ("instances", self.instances)):
             if dict(total.items()) != {split: sum(getattr(row, name) for row in rows[split]) for split in rows}:
@@ -115,7 +115,7 @@ class TuplesSummary(Summary):
         if not close(self.mean_rate, sum(row.tuples * row.rate for row in rows["train"]) / self.tuples.train):
             raise ValueError(f"mean_rate: {self.mean_rate} is not the mean rate of the strata")
         if (self.prior is None) != (self.effective_gap is None):
-            raise ValueError("effective_gap: is known where the prior is, and nowhere else")
+            raise ValueError("effective_gap: must be given if and only if the prior is known")
         if self.test_labels and not self.test:
             raise ValueError("test_labels: there are no test instances")
         width = sum(feature.width for feature in self.features)
@@ -154,7 +154,7 @@ class FeaturesSummary(TuplesSummary):
 
 
 class RunSummary(Summary):
-    """A training: what it saw, at which prior, what it ended with.
+    """A training: its data, its prior and its results.
 
     Results are reported at `prior`, that of the unlabeled pool where it is known; scores are log-odds at
     `trained_prior`. `n` and `m` are those of the only stratum, None where there are several.
@@ -224,7 +224,7 @@ class RunSummary(Summary):
 
 
 class PriorSummary(Summary):
-    """An estimated class prior, its interval and the doubts about it."""
+    """An estimated class prior, its interval and warnings."""
 
     kind: ClassVar[str] = "prior"
 
@@ -251,7 +251,7 @@ class PriorSummary(Summary):
 
 
 class EvaluationSummary(Summary):
-    """Runs that were scored on test labels, and the metrics that were computed."""
+    """Evaluated runs and their metrics."""
 
     kind: ClassVar[str] = "evaluation"
 
@@ -269,7 +269,7 @@ class EvaluationSummary(Summary):
                 raise ValueError(f"{name}: a name is listed twice")
         if max(len(self.methods), len(self.datasets)) > self.runs:
             raise ValueError(f"runs: {self.runs}, fewer than methods or data sets")
-        # A variant is named by its method and, after a blank, the settings that set it apart.
+        # The name of a variant is its method and, after a space, the settings that distinguish it.
         if self.reference is not None and not any(f"{self.reference} ".startswith(f"{m} ") for m in self.methods):
             raise ValueError(f"reference: {self.reference} is not among the methods")
         return self
@@ -363,7 +363,7 @@ class SweepSummary(Summary):
 
 
 class AuditSummary(Summary):
-    """How many counts look wrong, and the rate of wrong ones; None where no network judged the tuples."""
+    """Number of flagged counts and the noise rate; None if no network judged the tuples."""
 
     kind: ClassVar[str] = "audit"
 
@@ -374,7 +374,7 @@ class AuditSummary(Summary):
     @model_validator(mode="after")
     def _consistent(self) -> AuditSummary:
         if (self.flagged is None) != (self.count_noise is None):
-            raise ValueError("count_noise: is known where tuples were judged, and nowhere else")
+            raise ValueError("count_noise: must be given if and only if tuples were judged")
         return self
 
     def misfits(self, files: Files) -> Iterator[str]:
@@ -409,7 +409,7 @@ class ExportSummary(Summary):
 
 
 class ExplanationSummary(Summary):
-    """What a classifier looks at: features whose interval is above zero; none are named of images."""
+    """Features whose importance is above zero; empty for images."""
 
     kind: ClassVar[str] = "explanation"
 

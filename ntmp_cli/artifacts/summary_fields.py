@@ -154,7 +154,7 @@ class KnowledgeSummary(Record):
 
 
 class TaskSummary(Record):
-    """What a training knew before it began: strata (n, m, tuples) and the size of the unlabeled pool."""
+    """The data of a training: strata (n, m, tuples) and the size of the unlabeled pool."""
 
     strata: Annotated[tuple[tuple[Positive, MeanCount, Positive], ...], Field(min_length=1)]
     unlabeled: Count
@@ -175,7 +175,7 @@ class TaskSummary(Record):
             if m > n:
                 raise ValueError(f"strata.{row}: {m} positives in a tuple of {n}")
         if self.knowledge is not None and len(self.knowledge.counts) != len(self.strata):
-            raise ValueError("knowledge: is not one of every stratum")
+            raise ValueError("knowledge: expected one entry per stratum")
         return self
 
 

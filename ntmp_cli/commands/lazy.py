@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class LazyGroup(TyperGroup):
-    """Its `modules` have a function `command`, or an `app` of their own with several of them."""
+    """Each of its `modules` has a function `command`, or an `app` with several commands."""
 
     modules: ClassVar[dict[str, str]] = {}
     """Dotted names of modules by the word that calls them, in the order of --help."""
@@ -34,7 +34,7 @@ class LazyGroup(TyperGroup):
         return list(self.modules)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; where only names and summaries are listed, one that has nothing else."""
+        """The command; a stub with name and summary if only these are listed."""
         if self._listing and cmd_name in self.modules:
             return TyperCommand(cmd_name, help=docstring_of(self.modules[cmd_name]))
         return super().get_command(ctx, cmd_name)

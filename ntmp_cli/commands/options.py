@@ -22,7 +22,7 @@ from ntmp_cli.storage import location
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
 
-# What takes paths and URLs alike; Typer knows no union of types.
+# Parameters that take paths and URLs; Typer does not support union types.
 PATH_OR_URL: Any = {"parser": location, "metavar": "PATH"}
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to create.", show_default=False)]

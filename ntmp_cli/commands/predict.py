@@ -107,7 +107,7 @@ def command(
         raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
     to_stdout = out == Path("-")
     if to_stdout and json:
-        raise UsageError("--json and --out - both want stdout", hint="Name a file, or leave --json out.")
+        raise UsageError("--json and --out - both write to stdout", hint="Name a file, or leave --json out.")
     limit_threads(threads)
     stream = sys.stdout.buffer if to_stdout else None
     options = PredictOptions(if_exists, device, stream, raw_ids=raw_ids, allow_outside=allow_outside)

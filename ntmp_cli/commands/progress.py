@@ -33,7 +33,7 @@ def limit_threads(threads: int | None) -> None:
 
 
 def describe(record: EpochRecord) -> str:
-    """Loss, partial risks, held-out risk and throughput of an epoch in one line."""
+    """Loss, risk terms, held-out risk and throughput of an epoch in one line."""
     terms = ", ".join(f"{name} {value:+.3f}" for name, value in record.fields.get("risk_terms", {}).items())
     risk = record.fields["heldout_risk"]
     heldout = "" if risk is None else f" held-out {risk:.3f}"
@@ -82,7 +82,7 @@ class _Lines:
 
 
 class _Events:
-    """What a watcher sees, written for TensorBoard as well."""
+    """Writes the records of a training to TensorBoard too."""
 
     def __init__(self, shown: Watcher, folder: Path) -> None:
         self._shown, self._folder = shown, folder
@@ -117,7 +117,7 @@ class _Events:
         self._try(self._writer.close)
 
     def _try(self, write: Callable[[], None]) -> None:
-        """Events are a side product: a disk that is full for them ends in a warning, and no training is lost."""
+        """A full disk stops the events with a warning; the training goes on."""
         if self._broken:
             return
         try:
@@ -184,7 +184,7 @@ def _on_stderr(epochs: int) -> Iterator[Watcher]:
 
 
 class _Pace:
-    """How long the cells that are left will take, from those that ended since we began."""
+    """Time left, from the cells that ended since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

@@ -48,9 +48,7 @@ def command(
     from ntmp_cli.stages.report import overview_of
 
     if number_of_processes() > 1:
-        raise UsageError(
-            "`ntmp run` walks the stages in one process", hint="Share a single training: torchrun -m ntmp_cli train …"
-        )
+        raise UsageError("`ntmp run` uses one process", hint="Share a single training: torchrun -m ntmp_cli train …")
     study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
     refuse_overlap(out, [config], study.folders())
     steps = []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts import Artifact
 
 
-# Of a pipe or a file, which have no width: what a terminal has by default, and enough for every column.
+# Widths for a pipe or a file: that of a default terminal, and one that fits all columns.
 PIPED, PIPED_WIDE = 80, 1000
 
 
@@ -35,5 +35,5 @@ def _piped_width(wide: bool) -> int:
 
 
 def identity(artifact: Artifact, out: Path) -> dict[str, Any]:
-    """What every result says about the directory it is about."""
+    """The fields that every result has about its directory."""
     return {"kind": artifact.kind, "out": str(out), "manifest_sha256": artifact.sha256}

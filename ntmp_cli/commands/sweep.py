@@ -52,7 +52,7 @@ def _complete_engine(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Running:
-    """How a sweep is carried out: nothing that changes its results but the number of threads."""
+    """How a sweep is run. Only the number of threads changes its results."""
 
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to create or to continue.", show_default=False)]
     engine: Annotated[
@@ -112,9 +112,9 @@ def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None
     folders=SWEEP_FOLDERS,
 )
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
-    """Train on counts that are off by one ever more often. Creates cells, rows, a window and a figure below OUT.
+    """Train with a growing share of counts that are off by one. Creates cells, rows, a window and a figure below OUT.
 
-    Compares count and ure+abs unless runs, or the method in train, say otherwise. Neither is told the noise.
+    Compares count and ure+abs unless runs, or the method in train, say otherwise. Neither knows the noise rate.
 
     Example: ntmp sweep count-noise --set make_tuples.prior=0.5 --out work/sweep-noise
     """

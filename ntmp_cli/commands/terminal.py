@@ -1,4 +1,4 @@
-"""The console that every result and message is printed to: no text of a user's file reaches the terminal as a code."""
+"""The console for all results and messages. Control characters in texts of users never reach the terminal."""
 
 from __future__ import annotations
 

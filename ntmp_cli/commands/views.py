@@ -152,24 +152,24 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
 
 
 def _certainty_words(z: float) -> str:
-    """How sure it is that the classes are not exchanged."""
+    """How certain the orientation of the classes is."""
     return "certain" if z >= CERTAIN else "uncertain: the classes may be exchanged"
 
 
 def _prior_words(run: RunSummary) -> str:
-    """The prior that was trained with, and where it came from."""
+    """The prior used in training, and its source."""
     origin = {
         "given": "given",
         "known": "known by construction",
         "estimated": "estimated on the unlabeled pool",
-        "tuples": "the rate of the tuples, for want of an estimate",
+        "tuples": "the rate of the tuples, because there is no estimate",
     }[run.prior_source]
     interval = "" if run.prior_ci is None else f", interval {run.prior_ci[0]:.3f} to {run.prior_ci[1]:.3f}"
     return f"{run.trained_prior:.4g}, {origin}{interval}"
 
 
 def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> None:
-    """The estimate, then every estimator's, then the bound and the doubts."""
+    """The estimate, then all estimators, the bound and the warnings."""
     level, interval, bound = f"{estimate['confidence']:.0%}", _interval(estimate["ci"]), estimate["upper_bound"]
     value = f"{estimate['prior']:.4f}" + ("" if estimate["identified"] else f" or {estimate['mirror']:.4f}")
     print_pairs(
@@ -199,7 +199,7 @@ def _interval(ci: Sequence[float] | None) -> str:
 
 
 def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
-    """Where scored rows lie, how many are positive, and how good the labels are expected to be."""
+    """The output file, the number of positives, and the expected metrics of the labels."""
     from ntmp_cli.reporting.audit import expectation
 
     share = facts["positive"] / max(1, facts["rows"])
@@ -221,7 +221,7 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
 
 
 def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
-    """Where the counts of groups lie, and what their intervals promise."""
+    """The output file of group counts, and the guarantee of their intervals."""
     print_pairs(
         console,
         {
@@ -235,7 +235,7 @@ def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
 
 
 def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
-    """One page: what to change, then everything it follows from."""
+    """One page: what to change, then the facts behind it."""
     from ntmp_cli.reporting.design import changes_of, heading, sections
 
     print_text(console, heading(facts), style="bold")

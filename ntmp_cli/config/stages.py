@@ -46,7 +46,7 @@ class PredictConfig(Settings):
 
 
 class EstimatePriorConfig(Settings):
-    """Estimate the class prior of the unlabeled pool from scores of tuples that their scorer was not trained on."""
+    """Estimate the class prior of the unlabeled pool from cross-fitted or held-out scores."""
 
     estimator: str = Field(
         "em-affine",
@@ -99,7 +99,7 @@ class EstimatePriorConfig(Settings):
 
 
 class DesignConfig(Settings):
-    """What tuples and an unlabeled pool can tell, before anything is trained."""
+    """What can be learned from tuples and an unlabeled pool, before training."""
 
     tuples: tuple[str, ...] = Field(
         (), description="Tuple spec, as for make-tuples, instead of --tuples; repeat to mix."

@@ -14,7 +14,7 @@ from ntmp_cli.config.stages import EvaluateConfig, ReportConfig
 from ntmp_cli.config.tuples import quoted_specs
 from ntmp_cli.settings import Settings
 
-# What a sweep makes below its output folder. Here, so that the commands need nothing of the disk to show their help.
+# Folders that a sweep makes below its output folder. Defined here, so that --help imports nothing about the disk.
 SWEEP_FOLDERS = ("tuples", "cells", "features", "logs", "results")
 
 
@@ -22,22 +22,22 @@ class PipelineConfig(Settings):
     """A study in one file: tuples, trainings, evaluation, report, for several seeds."""
 
     seeds: tuple[int, ...] = Field(
-        (0, 1, 2, 3, 4), min_length=1, description="One tuple construction and training per seed; the paper's five."
+        (0, 1, 2, 3, 4), min_length=1, description="Seeds of tuples and training. Default: five, as in the paper."
     )
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
     vary: dict[Literal["make_tuples"], dict[str, list[Any]]] = Field(
         default_factory=dict,
-        description="Settings of make-tuples to several values, all crossed, e.g. data sets and priors of one table.",
+        description="Settings of make-tuples with several values each; all combinations are made.",
     )
     estimate_prior: dict[str, Any] | None = Field(
         None, description="Settings of estimate-prior, without seed; trainings without a prior use it."
     )
     train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
     train_on: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Name of a data set to the settings of trainings on it, before those of runs."
+        default_factory=dict, description="Settings of trainings by data set; those in runs override them."
     )
     runs: dict[str, dict[str, Any]] = Field(
-        min_length=1, description="Name of a training to the settings that set it apart; null leaves it out."
+        min_length=1, description="Trainings by name, each with the settings in which it differs; null removes one."
     )
     evaluate: EvaluateConfig = Field(EvaluateConfig(), description="Settings of evaluate.")
     report: ReportConfig = Field(ReportConfig(), description="Settings of report.")
@@ -58,12 +58,12 @@ class SweepConfig(Settings):
     make_tuples: dict[str, Any] = Field(default_factory=dict, description="Settings of make-tuples, without seed.")
     train: dict[str, Any] = Field(default_factory=dict, description="Settings that all trainings share, without seed.")
     runs: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Name of a training to the settings that set it apart. Default: one."
+        default_factory=dict, description="Trainings by name, each with the settings in which it differs. Default: one."
     )
     metrics: tuple[str, ...] = Field(
         ("accuracy", "tpr", "fpr", "f1"),
         min_length=1,
-        description="Metric to plot, a panel each, see `ntmp list metrics`; repeat for several. The rows hold all.",
+        description="Metric to plot in a panel, see `ntmp list metrics`; repeat for several. The rows have all.",
     )
     judge: str = Field("ap", description="Metric M that the window, critical points and tests are judged by.")
     reference: str | None = Field(
@@ -99,7 +99,7 @@ class SweepConfig(Settings):
 
 
 class PriorSweepConfig(SweepConfig):
-    """Train with class priors around the estimate π̂, and find the offsets that cost nothing."""
+    """Train with class priors around the estimate π̂, and find the offsets without loss."""
 
     prior: float | None = Field(
         None, gt=0, lt=1, description="Estimate π̂ that offsets are added to. Default: make_tuples.prior."
@@ -120,7 +120,7 @@ class PriorSweepConfig(SweepConfig):
 
 
 class CountNoiseSweepConfig(SweepConfig):
-    """Record counts that are off by one ever more often, and train on them."""
+    """Train with a growing share of counts that are off by one."""
 
     rates: tuple[float, ...] = Field(
         (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3),
@@ -131,7 +131,7 @@ class CountNoiseSweepConfig(SweepConfig):
 
 
 class GapSweepConfig(SweepConfig):
-    """Vary the prior π of U, and with it the gap |π − ᾱ| that the unbiased risk lives on."""
+    """Vary the prior π of U, and with it the gap |π − ᾱ| that the unbiased risk needs."""
 
     tuples: tuple[str, ...] = Field(
         (), description="Tuple spec; repeat for several on one axis of the gap. Default: make_tuples.tuples."
@@ -154,5 +154,5 @@ class GridSweepConfig(SweepConfig):
     """Train with every combination of given values."""
 
     vary: dict[Literal["make_tuples", "train"], dict[str, list[Any]]] = Field(
-        min_length=1, description="Settings to their values, all crossed."
+        min_length=1, description="Settings with their values; all combinations are trained."
     )

@@ -48,8 +48,7 @@ class TrainConfig(Settings):
     prior: float | Literal["estimate"] | None = Field(
         None,
         description="Class prior π of the unlabeled pool; it overrides --prior-from. Default: the known prior of "
-        "simulated tuples, otherwise an estimate by `count`. 'estimate' asks for the estimate in any "
-        "case.",
+        "simulated tuples, otherwise an estimate by `count`. 'estimate' always estimates it.",
     )
     epochs: int | None = Field(
         None,
@@ -179,7 +178,7 @@ class TrainConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _compose(cls, values: Any) -> Any:
-        """Gather the settings of the chosen method; those of other methods are set aside by name."""
+        """Collect the settings of the chosen method; names of other methods' settings go to `ignored`."""
         if not isinstance(values, dict) or "settings" in values:
             return values
         methods = dict(REGISTRIES["methods"].items())

@@ -109,7 +109,7 @@ class MakeTuplesConfig(Settings):
         values = dict(values)
         n, m = values.pop("n", None), values.pop("m", None)
         if n is None or m is None:
-            raise ValueError("n and m need each other: --n 3 --m 1 is the short form of --tuple 3:1")
+            raise ValueError("n and m must be given together: --n 3 --m 1 is the short form of --tuple 3:1")
         if values.get("tuples"):
             raise ValueError("give either n and m or tuple specs, not both")
         return {**values, "tuples": (f"{n}:{m}",)}

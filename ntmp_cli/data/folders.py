@@ -1,4 +1,4 @@
-"""Folders of images: which files are images, which folders are looked into, and what goes wrong there."""
+"""Folders of images: which files are images, which folders are searched, and their errors."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Labels = NDArray[np.int64]
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
-    """Open `path`; whatever its decoder trips over becomes a DataError."""
+    """Open `path`; every error of its decoder becomes a DataError."""
     try:
         require_regular(path)
         with path.open("rb") as stream:
@@ -50,7 +50,7 @@ def reading(path: Path, kind: str) -> Iterator[IO[bytes]]:
         ) from None
     except MemoryError:
         raise DataError(f"{path}: needs more memory than is available", hint=GET_AGAIN) from None
-    # Decoders raise whatever they please on damaged bytes: zlib.error, struct.error, KeyError, ...
+    # Decoders raise many kinds of errors on damaged bytes: zlib.error, struct.error, KeyError, ...
     except Exception as error:
         raise DataError(f"{path}: not a readable {kind} ({first_line(error)})", hint=GET_AGAIN) from error
 
@@ -159,7 +159,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it asks to run {module}.{name}, which was refused")
+            raise pickle.UnpicklingError(f"it would run {module}.{name}, which is refused")
         return _STAND_INS[module, name]
 
 

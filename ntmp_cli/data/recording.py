@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recording:
-    """What is written down of a count: `exact`, `at-least-one`, `range:W` or `percent`; or a law of noise."""
+    """How a count is recorded: `exact`, `at-least-one`, `range:W` or `percent`, or with a law of noise."""
 
     kind: str = "exact"
     law: NoiseLaw = field(default_factory=Exact)
@@ -40,7 +40,7 @@ class Recording:
         return self.kind == "exact" and isinstance(self.law, Exact)
 
     def record(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Counts:
-        """What is known of tuples with these true counts."""
+        """Records of these true counts."""
         if not isinstance(self.law, Exact):
             recorded = self.law.sample(counts, sizes, rng)
             return records(recorded, recorded, law_text(self.law))
@@ -50,7 +50,7 @@ class Recording:
         if kind == "percent":
             return records(*percent_range(np.rint(100 * counts / sizes), sizes, 0))
         if kind == "range":
-            # The count may lie anywhere in its range: else the ends would tell it.
+            # The count is anywhere in its range; otherwise the ends would reveal it.
             low = counts - rng.integers(0, int(width) + 1, len(counts))
             return records(np.maximum(low, 0), np.minimum(low + int(width), sizes))
         return counts

@@ -41,7 +41,7 @@ from ntmp_cli.learning.groups import usable_rate
 
 FLATTEST, STEEPEST = -6.0, 4.0
 LARGEST_TAIL = 0.25
-# A floor near the rate, or a ceiling near it, would leave scores no say.
+# With a floor or a ceiling near the rate, scores would have no effect.
 MOST_OF_RATE = 0.9
 # Starts of log a and of both tails: nearly as scored, and steeper with a floor and a ceiling.
 STARTS = ((0.0, 0.001), (1.0, 0.02))
@@ -93,12 +93,12 @@ class Calibrated(NamedTuple):
 
 
 def audit_folds(folds: Sequence[CountedScores], spread: float, confidence: float) -> CountAudit:
-    """Judge recorded counts; where exact ones explain the scores as well, no count is called wrong."""
+    """Judge recorded counts; if exact counts explain the scores as well, none is flagged."""
     allowed = float(chdtri(1, 1 - confidence))
     chosen = _comparison(folds, spread)
     gain = chosen.gain
     if chosen.assumed.at_random and gain > allowed:
-        # Counts may scatter more than those of random tuples without an error: shares of their own must not explain it.
+        # Exact counts may vary more than those of random tuples; estimated shares must not explain this as noise.
         gain = min(gain, _compared(folds, replace(chosen.assumed, at_random=False)).gain)
     is_noisy = gain > allowed
     fitted = chosen.noisy if is_noisy else chosen.exact

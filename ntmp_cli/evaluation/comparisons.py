@@ -39,7 +39,7 @@ class MethodVariant(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What the others are compared with: a method in all its variants (None), or one variant of it."""
+    """The reference: a method with all its variants (None), or one variant."""
 
     method: str
     variant: str | None = None

@@ -46,7 +46,7 @@ NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Assumed:
-    """What is known beside scores and counts: the noise rate, None to estimate it, and the spread τ of intercepts.
+    """Assumptions: the noise rate (None: estimated) and the standard deviation τ of intercepts.
 
     Of tuples that were sampled at random ρ is the law of a random tuple's count, and needs no estimate.
     """

@@ -23,9 +23,9 @@ from ntmp_cli.counting.recalibration import CLEAR_NATS
 from ntmp_cli.evaluation.ranks import average_ranks
 
 FEWEST_TUPLES = 10
-# Quantiles of smaller pools are chance.
+# Quantiles of smaller pools are noise.
 FEWEST_IN_POOL = 30
-# A wider interval tells nothing.
+# A wider interval is uninformative.
 WIDEST = 0.3
 # Of the step of the log-odds at a threshold, beyond the line through the scores. With a wide prior the few positives
 # below a threshold often vanish from the fit, and with them the error of their number.
@@ -144,7 +144,7 @@ def cannot_be_told(scored: ScoredCounts) -> str | None:
     tuples = len(scored.observed)
     if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and scored.gain >= CLEAR_NATS:
         return None
-    return f"cannot be told from {tuples} tuples"
+    return f"cannot be estimated from {tuples} tuples"
 
 
 def _rates(fit: CalibratedFit, decided: Floats) -> tuple[Floats, Floats]:
@@ -193,19 +193,19 @@ def _of_cells(
 def _interval(
     value: float, error: float, chance: float, by_prior: float, scored: ScoredCounts, where: Deployment
 ) -> Expected:
-    """On the scale of log-odds, where it stays between 0 and 1."""
+    """The interval, computed on the logit scale so that it stays between 0 and 1."""
     # Members of natural groups resemble each other: new groups differ from these as these differ among themselves.
     new = max(chance / where.instances, error if scored.spread > 0 else 0.0)
     independent = len(scored.observed) if scored.blocks is None else len(np.unique(scored.blocks))
     quantile = float(stdtrit(max(independent - 3, 1), (1 + where.confidence) / 2))
     deviation = min(float(np.sqrt(error + new + by_prior)), 0.5)
-    # Within its error of 0 or 1 a metric may be just that.
+    # A metric within its error of 0 or 1 may be exactly 0 or 1.
     at = min(max(value, deviation, 1e-9), 1 - max(deviation, 1e-9))
     half = quantile * deviation / (at * (1 - at))
     low, high = (float(x) for x in expit(logit(at) + np.array([-half, half])))
     low, high = (0.0 if value < at else low), (1.0 if value > at else high)
     if high - low > WIDEST:
-        return Expected(None, None, f"cannot be told from {len(scored.observed)} tuples")
+        return Expected(None, None, f"cannot be estimated from {len(scored.observed)} tuples")
     return Expected(value, (low, high))
 
 

@@ -1,4 +1,4 @@
-"""What a run is expected to do on new instances, by the tuples that it scored without having seen them."""
+"""Expected metrics of a run on new instances, from its held-out or cross-fitted tuples."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PRIOR_RULE = "prior"
 # Names of a run's scores of its pool.
 POOL_BY_FOLDS, POOL_BY_CLASSIFIER = "pool", "pool_by_classifier"
 RULES = "prior, f1, recall=SHARE, cost=FN:FP"
-NOTHING_HELD_OUT = "cannot be told: no tuples were held out"
+NOTHING_HELD_OUT = "cannot be estimated: no tuples were held out"
 # Thresholds between which a rule chooses.
 CANDIDATES = 512
 # Of the interval of a prior in a run's summary.
 PRIOR_CONFIDENCE = 0.95
 
-# What a rule minimises, from the cells (true positives, false positives, false negatives, true negatives) of every
+# The loss of a rule, from the cells (true positives, false positives, false negatives, true negatives) of every
 # candidate (4, C) at the prior.
 Rule = Callable[[Floats], Floats]
 
@@ -44,7 +44,7 @@ Rule = Callable[[Floats], Floats]
 def scored_counts(
     run: RunSummary, scores: Scores, noise: float | None = None, blocks: Ints | None = None
 ) -> ScoredCounts | None:
-    """Tuples as the run scored them without having seen them; None where there are none."""
+    """Held-out or cross-fitted tuples of the run with their scores; None if there are none."""
     if "heldout_tuples" not in scores or not len(scores["heldout_sizes"]):
         return None
     law = count_noise(run.count_noise if noise is None else noise)
@@ -68,7 +68,7 @@ def deployment(run: RunSummary, prior: float | None, instances: int, confidence:
 
 
 def expected_of_run(scored: ScoredCounts | None, threshold: float, where: Deployment) -> dict[str, Expected]:
-    """Every metric at a threshold of scores at the tuples' rate, or the reason why it cannot be told."""
+    """Every metric at a threshold of scores at the tuples' rate, or the reason why it cannot be estimated."""
     if scored is None:
         return {name: Expected(None, None, NOTHING_HELD_OUT) for name in METRICS}
     return expected_metrics(scored, threshold, where)
@@ -77,7 +77,7 @@ def expected_of_run(scored: ScoredCounts | None, threshold: float, where: Deploy
 def expected_in_use(run: RunSummary, scores: Scores, blocks: Ints | None = None) -> dict[str, Any]:
     """Every metric on as many new instances as the pool has, or the tuples where there is none, at the run's prior."""
     task = run.task.as_task()
-    # A learner for tables has judged all tuples; a network those that were held out, which come last.
+    # A learner for tables has scores of all tuples; a network only of held-out tuples, which come last.
     judged = len(scores.get("heldout_sizes", ()))
     scored = scored_counts(run, scores, blocks=None if blocks is None else blocks[-judged:])
     where = deployment(run, None, task.unlabeled or int(task.instances))
@@ -85,7 +85,7 @@ def expected_in_use(run: RunSummary, scores: Scores, blocks: Ints | None = None)
 
 
 def unconfirmed(scored: ScoredCounts | None) -> str | None:
-    """Why the counts do not show that the scores are probabilities of anything; None where they do."""
+    """Why the counts do not confirm the scores; None if they do."""
     return NOTHING_HELD_OUT if scored is None else cannot_be_told(scored)
 
 
@@ -97,7 +97,7 @@ def as_json(expected: dict[str, Expected]) -> dict[str, Any]:
 
 
 def parsed_rule(text: str) -> Rule | None:
-    """What minimises the threshold's loss; None for the prior's own threshold, a probability of one half."""
+    """The loss that the threshold minimises; None for a threshold at probability one half."""
     name, _, value = text.partition("=")
     if text == PRIOR_RULE:
         return None

@@ -47,7 +47,7 @@ def count_moments(z: Floats, sizes: Ints, spread: float = 0.0) -> tuple[Floats, 
 
 
 def residual_limits(z: Floats, sizes: Ints, counts: Counts, spread: float, confidence: float) -> ResidualLimits:
-    """The limits by tuples that were scored without having been seen; those with noisy counts say nothing."""
+    """The limits from held-out or cross-fitted tuples; tuples with noisy counts are left out."""
     known = np.ones(len(sizes), dtype=np.bool_)
     low, high = np.asarray(counts), np.asarray(counts)
     if are_records(counts):

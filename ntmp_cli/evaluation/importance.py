@@ -1,4 +1,4 @@
-"""What a classifier looks at, without labels: what permuting a feature costs the count likelihood (Eq. 66)."""
+"""Feature importance without labels: the loss of count likelihood when a feature is permuted (Eq. 66)."""
 
 from __future__ import annotations
 

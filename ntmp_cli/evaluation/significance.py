@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 # Up to so many differences all 2^n signs are counted; the table has n(n+1) entries.
 EXACT_UP_TO = 200
-# Differences of metrics that agree to this many decimals are ties: 0.9 − 0.8 is not to differ from 0.8 − 0.7.
+# Differences that agree to this many decimals are ties: 0.9 − 0.8 equals 0.8 − 0.7.
 DECIMALS = 12
 
 

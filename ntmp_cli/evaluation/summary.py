@@ -116,7 +116,7 @@ def summarise(rows: Iterable[Row]) -> list[SummaryRow]:
     for row in rows:
         metric_order.setdefault(row["metric"], len(metric_order))
         seeds = groups.setdefault(tuple(_labels_of(row).values()), {})
-        # New tuples or a new training: either is another repetition.
+        # New tuples or a new training are both a new repetition.
         repetition = row["seed"], row.get("tuples_seed")
         if repetition in seeds:
             raise _duplicate(seeds[repetition], row)

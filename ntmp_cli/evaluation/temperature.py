@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # By name, as a run stores them; those of held-out tuples only where some were set aside.
 Scores = Mapping[str, NDArray[Any]]
 
-# From fewer tuples a temperature is mostly chance.
+# With fewer tuples a fitted temperature is mostly noise.
 FEWEST_TUPLES = 50
 
 

@@ -36,7 +36,7 @@ class Drift(NamedTuple):
 
 
 def drift(data: ScoredTuples, rng: np.random.Generator, resamples: int = 500) -> Drift:
-    """Compare scores of U with the classes of the tuples."""
+    """Test whether the scores of U are a mixture of the two classes in the tuples."""
     sizes, unlabeled = data.sizes, data.unlabeled
     fit = calibrated_fit(data.scores, CountObjective(data.observed, data.spread))
     edges = np.unique(np.quantile(np.concatenate([data.scores, unlabeled]), np.linspace(0, 1, BINS + 1)[1:-1]))

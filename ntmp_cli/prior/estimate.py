@@ -73,7 +73,7 @@ def estimate_priors(
         values = np.array([priors.get(name)(sample)[0] for sample in samples])
         resampled_means = shares @ np.stack([estimates_by_name[name] for estimates_by_name in resampled])
         estimates[name] = with_percentiles(float(shares @ values), resampled_means, confidence)
-    # Tuples of one rate tell the slope of the scores by its square: near 0 no error of it is normal.
+    # Tuples of one rate determine only the square of the slope, so its error is not normal near 0.
     interval = _interval(oriented, nats, confidence) if gain >= CLEAR_NATS else (0.0, 1.0)
     estimates[DEFAULT] = replace(estimates[DEFAULT], ci=_including(interval, estimates[DEFAULT].value))
     bounds = np.array([neyman_pearson(sample, confidence) for sample in samples])
@@ -102,7 +102,7 @@ def _require_information(folds: Sequence[ScoredTuples]) -> None:
             raise NotIdentifiableError("the score model diverged", hint="Lower --lr.")
     if not all(0 < fold.rate < 1 for fold in folds):
         raise NotIdentifiableError(
-            "all tuple instances are of one class, so nothing tells the classes apart",
+            "all tuple instances are of one class, so the classes cannot be separated",
             hint="Use tuples with 0 < m < n, or of several rates.",
         )
 
@@ -126,7 +126,7 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
         oriented = [fold.oriented() for fold in folds]
         nats = sum(len(f.sizes) * (f.mirrored().line.nll - f.line.nll) for f in oriented)
         return oriented, float(nats), True
-    # The orientation of each scorer is chance: their estimates on U bring all to the same one.
+    # The orientation of each scorer is random; their estimates on U align them.
     pointing = [priors.get(DEFAULT)(BinnedSums(fold).sample())[0] < 0.5 for fold in folds]
     wanted = below_half is not False
     oriented = [f if below == wanted else f.mirrored() for f, below in zip(folds, pointing, strict=True)]
@@ -160,13 +160,13 @@ def _warnings(result: PriorEstimates, below_half: bool | None) -> list[str]:
     value, ci, cross_check_ci = used.value, used.ci, cross_check.ci
     if result.gain_nats < CLEAR_NATS:
         warnings.append(
-            "the scores say next to nothing: held-out counts are hardly more probable under them than under a "
-            "constant; the interval is what remains possible"
+            "the scores are almost uninformative: held-out counts are hardly more probable under them than under a "
+            "constant; the interval contains every prior that remains possible"
         )
     if not result.identified and value is not None:
         warnings.append(
             f"every tuple is half positive: the prior is known only up to its mirror, {value:.3f} or {1 - value:.3f}; "
-            "say which by --assume 'prior<0.5' or --assume 'prior>0.5', or add tuples of another rate"
+            "choose with --assume 'prior<0.5' or --assume 'prior>0.5', or add tuples of another rate"
         )
     if nats is not None and nats < CLEAR_NATS:
         warnings.append(
@@ -185,8 +185,8 @@ def _warnings(result: PriorEstimates, below_half: bool | None) -> list[str]:
     bound = result.bound
     if ci and ci[0] > 1 - bound.low:
         warnings.append(
-            f"the estimate exceeds the upper bound {1 - bound.low:.3f}: the score model is poor, or data shift"
+            f"the estimate exceeds the upper bound {1 - bound.low:.3f}: the score model is poor, or the data shifted"
         )
     if value is not None and below_half is not None and nats is not None and (value < 0.5) != below_half:
-        warnings.append("the counts themselves tell the side, and contradict --assume")
+        warnings.append("the counts determine the orientation, and it contradicts --assume")
     return warnings

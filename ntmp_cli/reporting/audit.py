@@ -61,13 +61,13 @@ def expectation(metric: Mapping[str, Any]) -> str:
 def _noise(noise: Mapping[str, Any]) -> str:
     low, high = noise["ci"]
     if noise["rate"] == 0:
-        return f"at most {high:.2%}; exact counts explain the scores as well, so that no count is called wrong"
+        return f"at most {high:.2%}; exact counts explain the scores as well, so no count is flagged"
     return f"{noise['rate']:.2%}, interval {low:.2%} to {high:.2%}"
 
 
 def _spread(spread: float) -> str:
     if spread == 0:
-        return "none: members of a tuple are alike in nothing but their features"
+        return "none: given their features, members of a tuple are independent"
     return f"{spread:g}: log-odds of a tuple's members share an intercept with this standard deviation"
 
 
@@ -109,7 +109,7 @@ def to_markdown(facts: Mapping[str, Any]) -> str:
 
 
 def most_suspicious_first(rows: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """The order in which to check counts: by P(wrong), and where none is called wrong by the likelihood ratio."""
+    """The order in which to check counts: by P(wrong), or by the likelihood ratio if none is flagged."""
     return np.lexsort((-rows["ratio"], -rows["wrong"]))
 
 

@@ -1,4 +1,4 @@
-"""What a constant score reaches on a test split: the value below which a classifier is worthless."""
+"""The value of a constant score on a test split: the baseline of a classifier."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ def _row(comparison: Comparison) -> tuple[TableCell, ...]:
 
 
 def conclude(comparison: Comparison) -> str:
-    """What the test allows to say of the method, in a word or two."""
+    """The conclusion of the test about the method, in a few words."""
     p, least = comparison["p_holm"], comparison["smallest_p_holm"] or 0.0
     if p is None:
         return "no run in common"
     if p >= LEVEL:
-        return "too few pairs to tell" if least >= LEVEL else "not told apart"
+        return "too few pairs" if least >= LEVEL else "not significant"
     side = winner_of(comparison)
     if side is None:
         return "differs, direction unclear"

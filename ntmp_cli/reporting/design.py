@@ -21,7 +21,7 @@ _SIGNAL = {
 _NAMED = {
     "first order": "by the means of groups of different rates",
     "third order": "by the third order of the counts alone, which is weak",
-    "none": "by nothing: exchanging the classes leaves all data as they are",
+    "none": "by nothing: exchanging the classes does not change the data",
 }
 _PRIOR = {
     "identified": "could be estimated from these tuples and U",
@@ -43,7 +43,7 @@ def heading(facts: DesignFacts) -> str:
 
 
 def changes_of(facts: DesignFacts) -> list[str]:
-    """What to change, or that nothing needs to be."""
+    """What to change, or a line that nothing must change."""
     return [change["text"].strip() for change in facts["changes"]] or [
         "Nothing: the risk and the likelihood of the counts are identifiable, and the margin and the target are kept."
     ]
@@ -224,10 +224,10 @@ def _recording(recording: DesignFacts) -> Section:
     if not share or share < 1e-6:
         cost = "nothing about the classifier"
     else:
-        cost = f"{share:.1%} of what exact counts tell: {1 / share:.3g} times as many tuples tell as much"
+        cost = f"{share:.1%} of the information of exact counts; {1 / share:.3g} times as many tuples have the same"
     lines = [
         ("they keep", cost),
-        ("exact counts keep", f"{recording['exact_share_of_labels']:.1%} of what labels of all members tell"),
+        ("exact counts keep", f"{recording['exact_share_of_labels']:.1%} of the information of labels of all members"),
         (
             "by",
             f"the expected information about the slope of scores with an AUROC of {recording['auroc']}, "
@@ -235,7 +235,7 @@ def _recording(recording: DesignFacts) -> Section:
         ),
     ]
     if recording["longest"] is not None:
-        lines.append(("tuples of more than 1,000 members", "are taken as 1,000: noise costs them less than is said"))
+        lines.append(("tuples of more than 1,000 members", "computed as 1,000: the true cost of noise is smaller"))
     return Section(f"If counts are recorded as {recording['recorded']}", tuple(lines))
 
 

@@ -59,7 +59,7 @@ def method_dots(summary: Sequence[SummaryRow], metric: str, baselines: Baselines
 
 
 def dots_caption(summary: Sequence[SummaryRow], metric: str, baselines: Baselines = NO_BASELINES) -> str:
-    """What dots, lines and hollow dots stand for, as far as there are any."""
+    """The legend of the dots and lines that the figure has."""
     rows = [row for row in summary if row["metric"] == metric and row["mean"] is not None]
     sentences = ["Dots: means over seeds." if any(row["seeds"] > 1 for row in rows) else "Dots: values of one seed."]
     sentences += ["Lines: 95 % t intervals of the mean."] if any(row["ci_low"] is not None for row in rows) else []

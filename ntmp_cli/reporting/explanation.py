@@ -1,4 +1,4 @@
-"""What a classifier looks at, as a page, a table and a figure."""
+"""Feature importance as a page, a table and a figure."""
 
 from __future__ import annotations
 

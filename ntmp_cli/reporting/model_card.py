@@ -29,7 +29,7 @@ PRIOR_ORIGINS = {
 
 
 def run_card(run: RunSummary, expected: Mapping[str, Mapping[str, Any]], columns: Columns | None) -> str:
-    """The card of a run. `columns` are those of a table, `expected` metrics or why they cannot be told."""
+    """The card of a run. `columns` are those of a table, `expected` metrics or why they cannot be estimated."""
     new = "new-images" if len(run.instance.shape) == 3 else "new.csv"
     rows = "Every row gets a score, a probability and a label. `--prior` is for items with another share of positives."
     return "\n".join(
@@ -59,7 +59,7 @@ def export_card(of_run: str | None, export: ExportSummary, columns: Columns | No
         f"{about}{USE}",
         f"`{export.file}` takes an array `{export.input.name}` of {shape} ({export.input.dtype}).",
         f"It gives {' and '.join(f'`{name}`' for name in export.outputs)} of every row.",
-        f"Probabilities hold where a share of {export.prior:.4g} is positive.",
+        f"Probabilities are for data with a share of {export.prior:.4g} positives.",
         f"Scores were divided by the temperature {export.temperature:.4g}. `export.json` has all details.",
         *_columns(columns),
     ]
@@ -76,7 +76,7 @@ def _section(title: str, facts: Mapping[str, str]) -> Iterable[str]:
 def _supervision(run: RunSummary) -> str:
     if run.is_oracle:
         return "It was trained on true labels, as an upper bound."
-    return "It was trained on tuples of items, of which only the number of positives was known."
+    return "It was trained on tuples of items. Only the number of positives in each tuple was known."
 
 
 def _data(run: RunSummary) -> dict[str, str]:

@@ -43,7 +43,7 @@ def operating_of_summary(run: RunSummary) -> Operating:
 
 
 def sweep_caption(runs: Sequence[Operating], seeds: Sequence[int]) -> str:
-    """What a sweep was trained on: data sets, strata with ᾱ, the range of Δ_op, and the seeds."""
+    """The data of a sweep: data sets, strata with ᾱ, the range of Δ_op, and the seeds."""
     datasets = ", ".join(dict.fromkeys(run.dataset for run in runs))
     gaps = [run.gap for run in runs]
     gap = f"{gaps[0]:.4f}" if max(gaps) - min(gaps) < 5e-5 else f"{min(gaps):.4f} to {max(gaps):.4f}"

@@ -129,8 +129,8 @@ def beside_the_paper(
     ]
     if other_method:
         sentences.append(
-            "Our own methods, which the paper lacks, are marked; beside them stands the paper's cell that is named: "
-            "of a clamp per class the same clamp per source, else the paper's best of the same setting"
+            "Methods that the paper lacks are marked and compared with the named cell of the paper: for a clamp per "
+            "class the same clamp per source, otherwise the paper's best method in the same setting"
         )
     if unknown_setting:
         sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")

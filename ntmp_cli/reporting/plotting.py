@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008), told apart with every common colour vision; their yellow is too pale for lines.
+# Okabe and Ito (2008): distinguishable with common colour-vision deficiencies; their yellow is too pale for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 Dash = Literal["-", "--", ":", "-."]
 LINE_STYLES: tuple[Dash, ...] = ("-", "--", ":", "-.")

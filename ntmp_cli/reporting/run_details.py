@@ -43,7 +43,7 @@ def run_table(runs: Sequence[Mapping[str, Any]], rows: Iterable[Row], metrics: S
 
 
 def page_run(run: Mapping[str, Any]) -> PageRun:
-    """What is known of one run: its results, its settings, its lineage."""
+    """Results, settings and lineage of one run."""
     trained_prior = run["trained_prior"]
     facts = {
         "method": label_of(run),

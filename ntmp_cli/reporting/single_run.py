@@ -65,7 +65,7 @@ def single_run_verdict(run: Mapping[str, Any]) -> str:
     if high < max(share, 1 - share):
         return f"{named} ({interval}), fewer than the majority class, {majority}."
     if low <= max(share, 1 - share):
-        return f"{named} ({interval}). That is not told apart from the majority class, {majority}."
+        return f"{named} ({interval}). The interval includes the majority class, {majority}."
     return f"{named} ({interval}). The majority class would be {majority}."
 
 
@@ -111,8 +111,8 @@ def _advice(run: Mapping[str, Any], metrics: Mapping[str, float | None]) -> Iter
     share = positive_share(decisions)
     if not run["is_oracle"] and accuracy_interval(decisions)[0] <= max(share, 1 - share):
         yield NextStep(
-            "The accuracy is not told apart from the majority class. More tuples, or tuples of another rate, may help. "
-            "This command says what the present ones can teach.",
+            "The accuracy is not significantly better than the majority class. More tuples, or tuples of another rate, "
+            "may help. This command shows what can be learned from the present tuples.",
             "ntmp design --tuples TUPLES",
         )
     if not run["is_oracle"]:

@@ -162,9 +162,9 @@ class _LeaderTest:
         if p < LEVEL and self.agrees:
             return f"significant (p = {p_word(p)}{over})"
         if p < LEVEL:
-            return f"the two differ significantly (p = {p_word(p)}{over}), in which direction is not clear"
+            return f"the two differ significantly (p = {p_word(p)}{over}), but the direction is not clear"
         if least < LEVEL:
-            return f"the test does not tell them apart (p = {p_word(p)}{over})"
+            return f"the test shows no difference (p = {p_word(p)}{over})"
         among = f" among {size} comparisons" if alone < LEVEL else ""
         return f"{_number(self.pairs)} {_plural(unit, self.pairs)} cannot prove it{among}"
 
@@ -185,7 +185,7 @@ def _leader_test(best: MethodVariant, comparisons: Sequence[Comparison], scope: 
 
 
 def _tied(ranked: Sequence[SummaryRow]) -> list[SummaryRow]:
-    """Those that share the best mean to the digits of the tables."""
+    """Methods with the best mean, ties included, at the digits of the tables."""
     best = _value(ranked[0], exact=True)
     return [row for row in ranked if _value(row, exact=True) == best]
 

@@ -43,7 +43,7 @@ def _by_how_much(comparison: Comparison, method: MethodVariant, reference: Metho
     else:
         relation = f"{method} is {size} {'above' if difference > 0 else 'below'} {bound}{reference} in {metric}"
         if facts_of(metric).lower_is_better:
-            relation += ", of which less is better,"
+            relation += ", where less is better,"
     low, high = comparison["difference_low"], comparison["difference_high"]
     if low is None or high is None:
         return f"{relation} ({pairs_word(comparison['pairs'])}, so no interval)."
@@ -63,7 +63,7 @@ def _how_sure(comparison: Comparison, method: MethodVariant, reference: MethodVa
         reach = f"the smallest p that {pairs_word(comparison['pairs'])} can reach is {smallest:.3g}{over}"
         return f"The test cannot decide: {reach}.{effect}"
     if p >= LEVEL:
-        return f"The test does not tell them apart (p = {p_word(p)}{over}).{effect}"
+        return f"The test shows no difference (p = {p_word(p)}{over}).{effect}"
     if comparison["reference_is_oracle"]:
         return f"The difference is significant (p = {p_word(p)}{over}); the upper bound sees the labels.{effect}"
     winner = winner_of(comparison)
@@ -122,7 +122,7 @@ def setup_words(rows: Sequence[SummaryRow]) -> str:
 
 
 def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
-    """In how many cells each method has the best mean; of a single cell the verdict says it."""
+    """In how many cells each method has the best mean; empty for a single cell."""
     cells = list(dict.fromkeys(cell_of(row) for row in rows))
     if len(cells) == 1:
         return []
@@ -136,7 +136,7 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
     ordered = sorted(best_in.items(), key=lambda entry: (-entry[1], entry[0]))
     shares = ", ".join(f"{name} in {count} of {len(cells)}" for name, count in ordered)
     unranked = dict.fromkeys(row["method"] for row in rows if row["is_oracle"])
-    aside = f"; {', '.join(unranked)}, which sees the labels, is left aside" if unranked else ""
+    aside = f"; {', '.join(unranked)}, which sees the labels, is not ranked" if unranked else ""
     return [f"Best mean {metric}, ties included: {shares}{aside}."]
 
 

@@ -1,4 +1,4 @@
-"""audit: do the data look as their owner thinks, before training and in the eyes of a run? No label is opened."""
+"""audit: check counts and pool before training, and by the scores of a run. No label is opened."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ from ntmp_cli.stages.design import design
 log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
-# Noise that networks are trained with where nothing is known of it: a little costs little, none is memorised.
+# Noise rate of the networks if it is unknown: a small rate costs little, and rate 0 would memorise wrong counts.
 COUNT_NOISE = 0.05
 MOST_FLAGGED_SHOWN = 20
 # A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
 NOTABLE_GAP = 0.03
-# Of the prior of the mixture from the one that was trained with, and in standard errors.
+# Difference between the prior of the mixture and that of the training, absolute and in standard errors.
 NOTABLE_DIFFERENCE, CERTAIN = 0.05, 3.0
 # Of the logarithm of a temperature, for a slope.
 SMALL_CHANGE = 0.01
@@ -80,7 +80,7 @@ def audit(
     run = None if run_path is None else _run_on(run_path, tuples)
     if run is not None and (tuples.summary.knowledge or run.summary.task.knowledge) is not None:
         raise UsageError(
-            f"{tuples.path}: an audit looks for wrong counts, and these are ranges or have a law of noise already",
+            f"{tuples.path}: an audit needs exact counts, but these are ranges or have a law of noise",
             hint="Audit the tuples without a run; `ntmp evaluate` and `ntmp predict` take every kind of count.",
         )
     inputs = tuple(describe_input(artifact) for artifact in (tuples, run) if artifact is not None)
@@ -119,7 +119,7 @@ def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
 
 
 def _plugins(run: RunArtifact | None) -> dict[str, Any]:
-    """The networks of an audit are like the run's, whatever its method."""
+    """The settings of the networks of an audit: those of the run, whatever its method."""
     if run is None:
         return {}
     config = train_config(run)
@@ -150,7 +150,7 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
         return facts
     if not any(row.known for row in summary.strata.train):
-        facts["advice"] = ["No tuple has a known rate: the method count learns from them, and others do not."]
+        facts["advice"] = ["No tuple has a known rate: only the method count can learn from them."]
         return facts
     designed, _ = design(DesignConfig(prior=prior, count_noise=0.0), tuples.path)
     return {
@@ -180,7 +180,7 @@ class _Judged:
 def _judge(
     config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact, options: CrossFitOptions, *, shared: bool
 ) -> _Judged:
-    """`shared` says whether tuples have instances in common, so that no fold of them is quite new to the others."""
+    """`shared`: whether tuples share instances, so that folds are not independent."""
     scores = read_scores(run)
     stored, spread = _stored(run, scores), run.summary.spread or 0.0
     first = (
@@ -189,12 +189,12 @@ def _judge(
     trained = run.summary.count_noise or (COUNT_NOISE if first is None else first)
     settings = _settings(config, run, trained)
     if run.summary.learner != "network" and not StoredTuples(tuples).shares_instances:
-        # The run has scored every tuple by a fit that did not see it, those that were set aside among them.
+        # The run has cross-fitted scores of all tuples, including the held-out ones.
         assert stored is not None, "a run on a table keeps such scores"
         fitted, heldout = [replace(stored, unlabeled=_pool_scores(run, scores))], None
     else:
         fitted, heldout = _cross_fitted(settings, config.folds, tuples, run, options), None if first is None else stored
-    # What never saw any of the held-out tuples is the run itself.
+    # Only the run itself was not trained on any held-out tuple.
     folds = fitted if heldout is None else [*fitted, heldout]
     audited, calibrated, pools = _noise_of(folds, config, spread)
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
@@ -205,7 +205,7 @@ def _judge(
     positions = np.arange(tuples.summary.tuples.train)
     if run.summary.learner == "network":
         positions = np.concatenate(fold_tuples(StoredTuples(tuples), config.folds))
-    # Of instances that its network was trained on, in other tuples, it is surer than of U: no drift of the data.
+    # A network is more confident about instances that it saw in other tuples than about U; this is not drift.
     unseen = len(folds) > len(fitted) and shared
     new = slice(trained_instances, None) if unseen else slice(trained_instances)
     judged = len(sizes) - (0 if heldout is None else len(heldout.sizes))
@@ -249,7 +249,7 @@ def _judge(
 
 
 def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfig:
-    """A training like the run's, but short, by the likelihood of counts that may be wrong."""
+    """A short training with the settings of the run, by the likelihood of noisy counts."""
     trained = train_config(run)
     named = (trained.clip_model, trained.encoder_weights, (trained.encoder or "").removeprefix(RUN))
     if any(str(name).startswith("sha256:") for name in named):
@@ -261,7 +261,7 @@ def _settings(config: AuditConfig, run: RunArtifact, noise: float) -> TrainConfi
         *("model", "encoder", "encoder_weights", "clip_model", "clip_weights", "prior", "batch_size", "lr"),
         *("optimizer", "weight_decay", "ema", "normalize", "estimator"),
     ]
-    # Of a run by another method, `count` has its default settings.
+    # If the run used another method, `count` has its default settings.
     wanted = {*shared, "self_training", "mask_rate", "membership"}
     chosen = {name: value for name, value in trained.model_dump(mode="json").items() if name in wanted}
     fixed = {"method": "count", "count_noise": noise, "epochs": config.epochs, "trace_every": 0}
@@ -287,14 +287,14 @@ def _cross_fitted(
 
 
 def _pool_scores(run: RunArtifact, scores: Scores) -> Floats:
-    """The whole pool at the tuples' rate by the fits that scored the tuples: the final fit would be surer of it."""
+    """Scores of the pool by the cross-fitted models at the tuples' rate; the final model is more confident."""
     if "pool" not in scores:
         raise ArtifactError(f"{run.path}: has no scores of the pool", hint=remake("run"))
     return scores["pool"].astype(np.float64) - tuple_shift(run.summary)
 
 
 def _stored(run: RunArtifact, scores: Scores) -> ScoredTuples | None:
-    """Tuples as the run scored them without having seen them, at the tuples' rate."""
+    """Held-out or cross-fitted scores of the run, at the tuples' rate."""
     if "heldout_tuples" not in scores:
         return None
     shift = tuple_shift(run.summary)
@@ -362,7 +362,7 @@ def _expected(
     pool = summary.unlabeled.train + (summary.unlabeled.heldout or 0)
     blocks = StoredTuples(tuples).blocks()
     judged = len(scores.get("heldout_sizes", ()))
-    # A learner for tables has judged all tuples; a network those that were held out, which come last.
+    # A learner for tables has scores of all tuples; a network only of held-out tuples, which come last.
     blocks = None if blocks is None else blocks[-judged:]
     where = deployment(run.summary, None, pool or summary.instances.train, config.confidence)
     scored = scored_counts(run.summary, scores, noise, blocks)
@@ -371,14 +371,14 @@ def _expected(
 
 
 def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:
-    """What the user should look at. In natural groups members resemble each other, so that any pool looks different."""
+    """Warnings. None about drift in natural groups: their members resemble each other, so any pool differs."""
     warnings = []
     if moved is not None and moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
         warnings.append(
-            "the unlabeled pool is no mixture of the classes that the tuples show: the two differ, or scores are poor"
+            "the unlabeled pool is not a mixture of the classes in the tuples: the two differ, or the scores are poor"
         )
     if moved is not None and abs(moved.prior - prior) > max(NOTABLE_DIFFERENCE, CERTAIN * moved.prior_error):
-        warnings.append(f"the pool looks like one of prior {moved.prior:.3f}, but the run was trained with {prior:g}")
+        warnings.append(f"the prior of the pool seems to be {moved.prior:.3f}, but the run was trained with {prior:g}")
     if audited.noise_ci[0] > 0.01:
         warnings.append(
             f"about {audited.noise:.1%} of the counts are off by one: train with --count-noise {audited.noise:.2f}"

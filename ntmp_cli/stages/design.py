@@ -1,4 +1,4 @@
-"""design: what tuples and an unlabeled pool can tell, from a tuples directory or from specs."""
+"""design: what can be learned from tuples and an unlabeled pool, given as a directory or as specs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
     summary = run.summary
     task = summary.task.as_task()
     if not task.unlabeled:
-        raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design is of tuples and a pool")
+        raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design needs one")
     noise = _noise(config, summary.count_noise, run.path, exact=task.knowledge is None)
     recorded = _rated(run.path, [Stratum(*row) for row in task.rated_strata])
     strata = true_strata(recorded, noise)
@@ -156,7 +156,7 @@ def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
     """The strata whose rate is known, refused where there are none."""
     if not strata:
         raise NotIdentifiableError(
-            f"{path}: no tuple has a known rate, and a design is one of rates",
+            f"{path}: no tuple has a known rate, and a design needs rates",
             hint="The method count learns from them; a design of exact counts: --tuple N:M --prior X.",
         )
     return strata
@@ -187,14 +187,14 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     summary = tuples.summary
     if not summary.unlabeled.train:
         raise UsageError(
-            f"{tuples.path}: there is no unlabeled pool, and a design is of tuples and a pool",
+            f"{tuples.path}: there is no unlabeled pool, and a design needs one",
             hint="Import with --unlabeled FILE, or describe the pool: --tuple 3:1 --prior 0.3 --unlabeled-size 30000.",
         )
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
     prior = summary.prior if config.prior is None else config.prior
     if prior is None:
         raise UsageError(
-            f"{tuples.path}: does not know the prior of its unlabeled pool", hint="Pass it as --prior, or an estimate."
+            f"{tuples.path}: the prior of the unlabeled pool is unknown", hint="Pass it as --prior, or an estimate."
         )
     noise = _noise(config, summary.count_noise or 0.0, tuples.path, exact=summary.knowledge is None)
     recorded = _rated(tuples.path, [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known])
@@ -229,7 +229,7 @@ def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:
 
 
 def _recording(config: DesignConfig, source: Source) -> dict[str, Any] | None:
-    """What recorded counts tell beside exact ones (Eq. 113); None where they are exact."""
+    """The information of recorded counts, relative to exact ones (Eq. 113); None if they are exact."""
     law = config.count_law or (source.laws[0] if len(source.laws) == 1 and config.record == "exact" else "exact")
     recording = Recording.of(config.record, law)
     if recording.plain:
@@ -267,7 +267,7 @@ def _generalisation(source: Source, run: RunArtifact, question: Question) -> dic
 
 
 def _loss(config: DesignConfig, run: RunArtifact | None) -> DesignLoss:
-    """The one that is asked for, else that of the run, where bounds are known for it."""
+    """The given loss, else that of the run if it has bounds."""
     if config.loss is not None:
         return config.loss
     trained = None if run is None else getattr(train_config(run).settings, "loss", None)

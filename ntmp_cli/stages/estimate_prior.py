@@ -40,11 +40,11 @@ from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
 
 log = logging.getLogger(__name__)
 
-# A network that has learned nothing is trained so many times as long before the answer is given.
+# A network that has learned nothing is trained this many times as long.
 LONGER = 4
-# Estimates are kept this far from 0 and 1, at which no classifier can be trained.
+# Estimates are clipped this far from 0 and 1, because training needs a prior inside (0, 1).
 EDGE = 0.001
-# The estimator that has a score model of its own.
+# The estimator with a separate score model.
 PAPER = "paper"
 
 
@@ -136,11 +136,11 @@ def _result(config: EstimatePriorConfig, estimated: PriorEstimates, literal: Pap
     rate = float(np.mean([fold.rate for fold in estimated.folds]))
     if used.value is None:
         used = replace(used, value=rate)
-        warnings.append(f"'{config.estimator}' is undefined on these scores; the rate of the tuples stands for it")
+        warnings.append(f"'{config.estimator}' is undefined on these scores; the rate of the tuples is used instead")
     assert used.value is not None
     value = min(max(used.value, EDGE), 1 - EDGE)
     if value != used.value:
-        warnings.append(f"the estimate {used.value:.4f} was moved to {value:g}, with which one can still train")
+        warnings.append(f"the estimate {used.value:.4f} was moved to {value:g}: training needs a prior inside (0, 1)")
     bound = estimated.bound
     return {
         "prior": value,

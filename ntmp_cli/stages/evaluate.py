@@ -283,7 +283,7 @@ def _name(run: RunArtifact) -> str:
 
 
 def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
-    """Where every run belongs: cells of equal tuples, whatever the method, and within them variants of a method.
+    """The cell of every run (equal tuples, any method), and its variant of a method.
 
     Runs are compared inside a cell. What the specs do not tell apart (other positive classes, sizes, noise, test
     labels) is added to the name of the tuples, so that runs on different data never share a cell.
@@ -358,7 +358,7 @@ def _require_test_labels(runs: Sequence[RunArtifact]) -> None:
 
 
 def _reference(name: str | None, groups: Sequence[dict[str, Any]]) -> str | None:
-    """What the others are compared with: the method or variant that was named, else the default."""
+    """The reference: the named method or variant, else the default."""
     if name is None:
         return default_reference(cast("Sequence[Row]", groups))
     present = {key for entry in _entries(groups) for key in (entry.method, str(entry))}
@@ -374,7 +374,7 @@ def _entries(groups: Sequence[dict[str, Any]]) -> list[MethodVariant]:
 def _say_what_is_compared(
     given: str | None, reference: str | None, compared: Sequence[Comparison], groups: Sequence[dict[str, Any]]
 ) -> None:
-    """No comparison is silently empty, and no reference silently chosen."""
+    """Say which reference was chosen, or why there is nothing to compare."""
     if reference is None:
         return
     if given is None:

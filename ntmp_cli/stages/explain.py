@@ -1,4 +1,4 @@
-"""explain: what the classifier of a run looks at. No label is opened."""
+"""explain: which features matter to the classifier of a run. No label is opened."""
 
 from __future__ import annotations
 

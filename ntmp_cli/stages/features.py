@@ -77,7 +77,7 @@ def encode_tuples(
     def network() -> Encoder:
         return _encoder(encoder, config, tuples) if run is None else _hidden_layer(run, tuples)
 
-    with folder_lock(folder, wait=True):  # of several trainings side by side one computes, the others wait for it
+    with folder_lock(folder, wait=True):  # one of several parallel trainings computes the features; the others wait
         return existing_output(out, plan, "refresh") or _compute(tuples, network(), name, plan, out, device)
 
 

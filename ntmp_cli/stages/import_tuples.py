@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 STATISTICS_ROWS = 8192
 STATISTICS_BYTES = 64 * 2**20
 PIECE_BYTES = 4 * 2**20
-# So many zeros beside no count below this may be suppressed counts.
+# This many zeros and no count below this limit may mean suppressed counts.
 FEW_ZEROS = 5
 SUPPRESSED_FROM = 3
 
@@ -95,7 +95,7 @@ def import_tuples(
         return kept
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
-        pa.default_memory_pool().release_unused()  # what held the blocks is not needed beside what follows
+        pa.default_memory_pool().release_unused()  # free the blocks before the next step
         splits = _split(imported, config)
         with long_step("computing means and spreads"):
             mapping = _fit(config, opened, imported, splits, temporary)
@@ -385,32 +385,32 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
         warnings.append("all instances of tuples are of one class: training needs tuples of both, or a pool and `ure`")
     elif rates <= {0.0, 1.0}:
         warnings.append(
-            "every tuple is all positive or all negative: the counts are labels, and plain training would do"
+            "every tuple is all positive or all negative: the counts are labels, so supervised training is possible"
         )
     elif len(rates) == 1 and strata[0].m * 2 == strata[0].n:
         warnings.append(
-            "every tuple is half positive: only a prior of the unlabeled rows other than 1/2 tells the classes apart"
+            "every tuple is half positive: the prior of the unlabeled rows must not be 1/2"
             if has_pool
-            else "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
+            else "every tuple is half positive, and there is no unlabeled pool: the classes cannot be separated"
         )
     return warnings
 
 
 def _of_labels(imported: ImportedRows) -> Iterator[str]:
     if imported.labelled:
-        yield f"{imported.labelled:,} rows have a label, and are learned from as tuples of one row"
+        yield f"{imported.labelled:,} rows have a label; each becomes a tuple of one row"
 
 
 def _of_counts(tuples: Grouped) -> Iterator[str]:
     """Counts that may not be what they seem."""
     if len(tuples.uncounted):
-        yield f"groups without a count are no tuples: their {len(tuples.uncounted):,} rows were put into the pool"
+        yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
     counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
     positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
     if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
         smallest = int(positive[0])
         yield (
-            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: where small counts were suppressed, "
+            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
             f"pass --count-law suppress:{smallest}"
         )
 

@@ -23,7 +23,7 @@ def inspect(path: Path) -> Artifact:
 
 
 def facts(artifact: Artifact) -> dict[str, Any]:
-    """Everything that the manifest knows, for `--json`."""
+    """Everything in the manifest, for `--json`."""
     manifest = artifact.manifest
     return {
         "config": manifest.config,

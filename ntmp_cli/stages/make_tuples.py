@@ -110,7 +110,7 @@ def tuples_from_labelled(
 
 
 def tuples_plan(config: MakeTuplesConfig, data: LabelledData) -> Plan:
-    """What tuples of these data with these settings are known by."""
+    """The plan of tuples of these data with these settings."""
     # The name without the user's folders: manifests hold no host path.
     settings = {**config.model_dump(mode="json"), "dataset": data.name}
     lineage = {"kind": "dataset", "name": data.name, "sha256": data.fingerprint()}
@@ -160,7 +160,7 @@ def _recording(config: MakeTuplesConfig) -> Recording:
 
 
 def _foresee(specs: Sequence[TupleSpec], sample: _Sample) -> list[str]:
-    """What will make learning hard, said before anything is written."""
+    """Warnings about tuples that are hard to learn from, before anything is written."""
     prior = sample.prior
     rates = {spec.fixed[1] / spec.fixed[0] for spec in specs if spec.fixed}
     if len(rates) != 1 or any(spec.fixed is None for spec in specs):

@@ -35,7 +35,7 @@ from ntmp_cli.sweeps.plans import crossed, folder_name
 
 @dataclass(frozen=True)
 class Step:
-    """One arrow of the pipeline that was walked, or skipped because nothing had changed."""
+    """One step of the pipeline: done, or skipped because nothing had changed."""
 
     name: str
     artifact: Artifact
@@ -137,7 +137,7 @@ def _require_known_names(
 
 
 def require_known_names(tuples: Iterable[MakeTuplesConfig], trainings: Iterable[TrainConfig]) -> None:
-    """A misspelt name in the last step should not be noticed after hours of training."""
+    """Check the name of the reference before hours of training."""
     for settings in tuples:
         datasets.get(settings.dataset.partition(":")[0])
         for text in settings.tuples:
@@ -158,7 +158,7 @@ def run_pipeline(
     device: str = "auto",
     watching: Callable[[int], AbstractContextManager[Watcher | None]] = lambda epochs: nullcontext(),
 ) -> Iterator[Step]:
-    """Walk make-tuples, train, evaluate and report, yielding each step as it is done."""
+    """Run make-tuples, train, evaluate and report, yielding each step."""
     refuse_overlap(out, study.reads(), study.folders())
     for cell, tuples in study.tuples.items():
         made = make_tuples(tuples, out / f"tuples-{cell}", data_root=data_root, download=download, if_exists="refresh")

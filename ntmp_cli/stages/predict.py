@@ -66,7 +66,7 @@ DEFAULT_OPTIONS = PredictOptions()
 
 @dataclass(frozen=True)
 class ScoredTable:
-    """What was written, and what there is to warn of."""
+    """What was written, and the causes of warnings."""
 
     rows: int
     positive: int
@@ -127,7 +127,7 @@ def write_scores(rows: RowSource, scorer: Scoring, out: Location, options: Predi
 
 
 def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -> dict[str, Any]:
-    """What is said of scored rows, and how good their labels are expected to be."""
+    """The result of scoring, with the expected metrics of the labels."""
     from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run
 
     run, config, fit = scorer.run, scorer.config, scorer.temperature
@@ -136,7 +136,7 @@ def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -
         log.info("probabilities are %s: T = %.3g", how, fit.value)
     else:
         log.warning(
-            "probabilities are withheld: whether they hold %s. Scores and labels are written; "
+            "probabilities are withheld: their accuracy %s. Scores and labels are written; "
             "--probabilities always writes the probabilities too",
             scorer.withheld,
         )
@@ -160,10 +160,10 @@ def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -
 
 
 def warn_of(scored: ScoredTable, where: str) -> None:
-    """What the rows have and the training had not, and ids that were changed: one line of each."""
+    """Warn about unseen categories, extra columns and changed ids, in one line each."""
     if scored.unseen:
         columns = ", ".join(f"{name} ({number:,})" for name, number in scored.unseen.items())
-        log.warning("%s: categories that the training did not see count as none: %s", where, columns)
+        log.warning("%s: categories that training did not see (their features are 0): %s", where, columns)
     if unused := scored.unused:
         shown = ", ".join(unused[:MOST_SHOWN]) + (", …" if len(unused) > MOST_SHOWN else "")
         number = len(unused)
@@ -211,7 +211,7 @@ class Scoring:
             self.label_above = float(expit((self.threshold + at_tuples) / self.temperature.value + self._shift))
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
-        """As the classifier gives them: log-odds at the prior of the run, but for the temperature."""
+        """Scores of the classifier: log-odds at the prior of the run, before the temperature."""
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
             self.unseen.update(self._mapping.features.unseen(rows.cells))
             instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
@@ -226,7 +226,7 @@ class Scoring:
         return scores / self.temperature.value
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """P(y=1) where a share `prior` is positive: log-odds move by the difference of the priors'."""
+        """P(y=1) at `prior`: log-odds are shifted by the difference of the priors' logits."""
         moved: NDArray[np.float64] = expit(self.log_odds(scores) + self._shift)
         return moved
 
@@ -304,7 +304,7 @@ def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
 
 
 def _names(source: RowSource, rows: Rows, start: int) -> dict[str, Any]:
-    """What says which row is which: its id, tuple and count as they came, or its number."""
+    """Columns that identify a row: id, tuple and count as they came, or the row number."""
     named = {source.role_names[role]: column for role, column in rows.roles.items()}
     return named or {"row": number_column(np.arange(start + 1, start + 1 + len(rows.cells)))}
 

@@ -118,7 +118,7 @@ def _refuse_settings(config: PredictConfig) -> None:
 def _learned(
     run: RunArtifact, confidence: float, spread: float
 ) -> tuple[ResidualLimits, Recalibration, tuple[int, int]]:
-    """What tuples tell that the run scored without having seen them: limits, calibration, smallest and largest size."""
+    """From held-out or cross-fitted tuples: limits, calibration, smallest and largest size."""
     scores = read_scores(run)
     scored = scored_counts(run.summary, scores)
     if scored is None:
@@ -133,12 +133,12 @@ def _learned(
 def _warn(groups: _Groups, limits: ResidualLimits, unlike: int, seen: tuple[int, int]) -> None:
     if not np.isfinite(limits.low):
         log.warning(
-            "%d tuples with a known count or range were set aside: too few for an interval, which is all counts",
+            "%d tuples with a known count or range were held out: too few, so the interval contains all counts",
             limits.tuples,
         )
     if unlike:
         log.warning(
-            "%d of %d groups have sizes that no tuple had (%d to %d): for them the interval promises nothing",
+            "%d of %d groups have sizes that no tuple had (%d to %d): their intervals have no guarantee",
             *(unlike, len(groups.sizes), *seen),
         )
 
@@ -159,7 +159,7 @@ def _read(config: PredictConfig, run: RunArtifact, source: Location, options: Pr
     )
     scoring = Scoring(run, config, options.device)
     if scoring.withheld is not None:
-        log.warning("expected counts and quantiles are not confirmed: whether they hold %s", scoring.withheld)
+        log.warning("expected counts and quantiles are not confirmed: their accuracy %s", scoring.withheld)
     codes, names, scores = _scored(rows, scoring)
     order, offsets = group_rows(codes, len(names))
     if alone := int((codes == NONE).sum()):

@@ -53,7 +53,7 @@ class Workers:
 def predict_partitions(
     config: PredictConfig, run_path: Path, source: Location, out: Location, options: PredictOptions, workers: Workers
 ) -> dict[str, Any]:
-    """Score every table of `source` that is not done yet, whatever becomes of the others; the manifest comes last."""
+    """Score every table of `source` that is not done yet. One failure stops no other; the manifest comes last."""
     _require_possible(config, source, out)
     engines.get(workers.engine)
     run = open_run(run_path)
@@ -150,7 +150,7 @@ def _output_name(name: str) -> str:
 
 
 def _text(place: Location) -> str:
-    """What another process finds the place by, credentials included: it is written nowhere."""
+    """The place as another process needs it, with credentials. It is never written."""
     return place.raw if isinstance(place, StorageUrl) else str(place.absolute())
 
 

@@ -101,7 +101,7 @@ def report(
         single=None if alone is None else single_run(alone, {row["metric"]: row["value"] for row in evaluation.rows}),
         chart=None if alone else _chart(evaluation, metrics[0], plots[CHART]),
         comparisons=compared,
-        # Of one run the others repeat what the first says.
+        # For one run, the other figures repeat the first.
         tables=list(shown.values())[: 1 if alone and config.compare is None else None],
         figures=[*figures.values(), *(figure for _, _, figure in map(_carried, extras, _names(extras)))],
         run_table=PageTable(RUN_TABLE, "All runs", run_table(evaluation.runs, evaluation.rows, metrics)),
@@ -259,7 +259,7 @@ CAPTIONS = {
         "Reliability",
         "Share of positives against predicted probability, the test split reweighted to the prior. Each of the ten "
         "points holds a tenth of the instances; points are means over seeds. Bars: 95 % Wilson intervals of one test "
-        "split. On the diagonal, probabilities are what they say.",
+        "split. On the diagonal, predicted probabilities equal observed shares.",
     ),
 }
 WARMUP = (
@@ -290,7 +290,7 @@ def _chart(evaluation: Evaluation, metric: str, images: Mapping[str, bytes]) -> 
 
 
 def _baselines(evaluation: Evaluation, metric: str) -> dict[DataCell, Baseline]:
-    """What a constant score reaches, by cell; evaluations of earlier versions do not tell."""
+    """Values of a constant score by cell; unknown for evaluations of earlier versions."""
     decisions: dict[DataCell, list[dict[str, Any]]] = {}
     for run in evaluation.runs:
         if "decisions" in run:
@@ -339,7 +339,7 @@ def _names(artifacts: Sequence[Artifact]) -> list[str]:
 def _carried(
     artifact: Artifact[SweepSummary] | Artifact[PriorSummary], name: str
 ) -> tuple[str, dict[str, bytes], PageFigure]:
-    """The figure of a sweep or of an estimated prior, as it was plotted, and what is to be summary about it."""
+    """The figure of a sweep or of an estimated prior, as it was plotted, and its caption."""
     images = {kind: artifact.file(f"{artifact.kind}.{kind}").read_bytes() for kind in ("svg", "png")}
     summary = artifact.summary
     if isinstance(summary, PriorSummary):

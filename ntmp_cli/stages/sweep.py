@@ -73,7 +73,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """How far a sweep has come."""
+    """The progress of a sweep."""
 
     total: int
     kept: int = 0
@@ -87,7 +87,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class _Progress:
-    """The tally of a sweep, who watches it, and whether the user has asked to stop."""
+    """The progress of a sweep, its watcher, and whether the user wants to stop."""
 
     tally: Tally
     stopping: Callable[[], bool]
@@ -230,7 +230,7 @@ def run_sweep(
     resources: Resources,
     watch: Callable[[Tally], None] = lambda tally: None,
 ) -> Sweep:
-    """Train every cell that is missing, whatever becomes of the others, and publish the results of all of them."""
+    """Train every missing cell and publish the results of all. One failure stops no other."""
     start = engines.get(engine)
     refuse_overlap(folder.out, _reads(plan, folder), folder.folders())
     with folder_lock(folder.out) as locked, stop_requested() as stopping:

@@ -182,7 +182,7 @@ def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
 
 
 def _usable(config: TrainConfig, source: StoredTuples) -> TupleSource:
-    """Those tuples that the method can learn from."""
+    """The tuples that the method can use."""
     return source_for(config.method, methods.get(config.method).counts_needed, source)
 
 
@@ -303,7 +303,7 @@ def _left_to_training(config: TrainConfig) -> Prior:
 
 
 def training_plan(config: TrainConfig, tuples: TuplesArtifact, prior: Prior) -> Plan:
-    """What a training with these settings on these tuples is known by."""
+    """The plan of a training with these settings on these tuples."""
     others = (prior.estimate, encoder_run(config), teacher_run(config))
     inputs = (tuples, *(artifact for artifact in others if artifact is not None))
     resolved = _resolved(config, tuples)

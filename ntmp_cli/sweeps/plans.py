@@ -25,7 +25,7 @@ from ntmp_cli.settings import build
 DIGITS = 10
 LONGEST_NAME = 120
 DEFAULT_METHOD = TrainConfig.model_fields["method"].default
-# What a sweep of count noise compares where nothing is named.
+# Default runs of a sweep of count noise.
 NOISE_RUNS: dict[str, dict[str, Any]] = {"count": {"method": "count"}, "ure+abs": {"method": "ure", "clamp": "abs"}}
 
 
@@ -97,7 +97,7 @@ def plan_prior(config: PriorSweepConfig, prior: float, mean_rate: float, *, give
             hint="Use tuples of another rate, or a smaller --margin.",
         )
     shared: dict[str, dict[str, Any]] = {"make_tuples": {"prior": prior}, "train": {"method": "ure"}}
-    # Some of these priors contradict the counts: what comes of that is the question.
+    # Some of these priors contradict the counts; the sweep measures the effect.
     cells = tuple(
         replace(cell, training=_trusting_prior(cell.training)) for cell in _cells(config, points, shared, given_tuples)
     )

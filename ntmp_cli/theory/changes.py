@@ -36,13 +36,13 @@ def _signal(facts: DesignFacts) -> Iterator[Change]:
         if known["count_signal"] == "none":
             yield Change(
                 False,
-                "`count`, the default, learns nothing from these tuples: they are of one class only, and of one rate, "
-                "which a constant explains. Train with `--method ure`.",
+                "`count`, the default, learns nothing from these tuples: they have one class and one rate, so a "
+                "constant score explains the counts. Train with `--method ure`.",
             )
     elif known["count_likelihood"]:
         yield Change(
             False,
-            "`count`, the default, learns from these tuples: their members belong together. But "
+            "`count`, the default, learns from these tuples, because it compares members of one tuple. But "
             f"{risk}. {_ways_out(facts)}",
         )
     else:
@@ -58,8 +58,8 @@ def _mirror(facts: DesignFacts) -> Iterator[Change]:
     if facts["identifiable"]["mirror_symmetric"]:
         yield Change(
             False,
-            "Know the prior from elsewhere: with n = 2m in every tuple, exchanging the classes and π ↔ 1 − π leaves "
-            "all data as they are. Only U's prior says which class is positive.",
+            "Get the prior from another source: if n = 2m in every tuple, exchanging the classes and π ↔ 1 − π does "
+            "not change the data. Only the prior of U determines which class is positive.",
         )
 
 
@@ -111,9 +111,9 @@ def _strata(facts: DesignFacts) -> Iterator[Change]:
     stratified, pooled = noise["largest_bias_stratified"]["value"], noise["largest_bias_pooled"]["value"]
     if stratified is not None and stratified > SMALL_BIAS:
         text = (
-            f"For `--method ure`, tell the noise too (`--count-noise {noise['noise']:g}`: strata then have their "
-            f"expected rates): with one count in {1 / noise['noise']:.3g} off by one, stratified weights bias the risk "
-            f"by up to {stratified:.3g} B, because tuples are filed under wrong rates."
+            f"For `--method ure`, pass `--count-noise {noise['noise']:g}` too: strata then have their expected rates. "
+            f"Without it, if one count in {1 / noise['noise']:.3g} is off by one, stratified weights bias the risk by "
+            f"up to {stratified:.3g} B, because tuples are in strata of wrong rates."
         )
         if pooled is not None and pooled < stratified and facts["margin"]["kept_pooled"]:
             text += f" With `--mixing pooled` the mean rate averages the errors out (up to {pooled:.3g} B)."
@@ -126,8 +126,8 @@ def _side(facts: DesignFacts) -> Iterator[Change]:
     if one_rate and error["reaches_rate"]:
         yield Change(
             False,
-            f"Know the prior better: an error of {abs(error['error']):g} reaches α = {facts['mean_rate']:.4g}, beyond "
-            "which the classes are exchanged: which side of α the prior lies on is what orients them.",
+            f"Know the prior better: an error of {abs(error['error']):g} reaches α = {facts['mean_rate']:.4g}. Beyond "
+            "α the classes are exchanged, because the side of α on which the prior lies decides the orientation.",
         )
 
 

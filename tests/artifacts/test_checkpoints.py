@@ -242,7 +242,7 @@ def test_of_several_trainings_with_one_output_the_first_keeps_checkpoints(tmp_pa
         second.save({"epoch": 7})
         second.save({"epoch": 8})
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path / '.run.checkpoint'}: another training keeps its checkpoints there; this one keeps none"
+        f"{tmp_path / '.run.checkpoint'}: another training writes its checkpoints there; this one writes none"
     ]
     second.remove()  # it has published; the other goes on
     assert first.load() == {"epoch": 1}

@@ -159,7 +159,7 @@ def halve(file: h5py.File) -> None:
         replacing(name, file[name][:rows])(file)
 
 
-LINK = "'instances' is a link to elsewhere, which is refused"
+LINK = "'instances' is a link to another file, which is refused"
 OUTSIDE = "'instances' is not data stored in this file"
 BOUNDARIES = "tuple boundaries do not fit the instances"
 COUNT = "a recorded count lies outside 0..n"

@@ -184,7 +184,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ),
     ("tuples", setting(strata__heldout=None), "tuples: train 40, heldout 4, but the strata add up to other numbers"),
     ("tuples", setting(mean_rate=0.4), "mean_rate: 0.4 is not the mean rate of the strata"),
-    ("tuples", setting(prior=None), "effective_gap: is known where the prior is, and nowhere else"),
+    ("tuples", setting(prior=None), "effective_gap: must be given if and only if the prior is known"),
     ("tuples", setting(test=0), "test_labels: there are no test instances"),
     (
         "tuples",
@@ -277,7 +277,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ),
     ("sweep", setting(windows__0__max_width=NAN), "windows.0.max_width: input should be a finite number"),
     ("sweep", with_rows("rows.jsonl", 0), "trained: 1 cells, but rows.jsonl has 0 rows"),
-    ("audit", setting(flagged=1), "count_noise: is known where tuples were judged, and nowhere else"),
+    ("audit", setting(flagged=1), "count_noise: must be given if and only if tuples were judged"),
     ("audit", setting(flagged=1, count_noise=0.1), "flagged: 1, but tuples.csv has None rows"),
     ("judging audit", setting(flagged=99), "flagged: 99, but tuples.csv has"),
     ("judging audit", setting(count_noise=9), "count_noise: input should be less than or equal to 1 (got 9)"),

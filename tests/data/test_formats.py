@@ -227,7 +227,7 @@ def test_cifar_pickle_that_would_run_code_is_refused_and_does_not_run(write, tmp
 
 def test_cifar_pickle_that_names_other_parts_of_numpy_is_refused(write, tmp_path):
     error = refusal(read_cifar_batch, write.pickle(tmp_path / "batch", {"data": Runs(np.fromfile, "x")}))
-    assert "fromfile, which was refused" in error.message
+    assert "fromfile, which is refused" in error.message
 
 
 def test_cifar_pickle_that_decodes_by_another_codec_is_refused(write, tmp_path):

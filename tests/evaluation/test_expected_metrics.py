@@ -101,13 +101,13 @@ def test_scores_without_information_promise_nothing() -> None:
     sizes = np.full(60, 5)
     data = ScoredCounts(rng.normal(size=300), CountObservations(sizes, rng.integers(0, 6, 60)))
     expected = expected_metrics(data, 0.0, Deployment(0.5))
-    assert {expected[name].reason for name in METRICS} == {"cannot be told from 60 tuples"}
+    assert {expected[name].reason for name in METRICS} == {"cannot be estimated from 60 tuples"}
     assert all(expected[name].value is None and expected[name].ci is None for name in METRICS)
 
 
 def test_few_tuples_promise_nothing() -> None:
     expected = expected_metrics(scored(np.random.default_rng(4), 6), 0.0, Deployment(0.5))
-    assert expected["accuracy"].reason == "cannot be told from 6 tuples"
+    assert expected["accuracy"].reason == "cannot be estimated from 6 tuples"
 
 
 def test_few_tuples_promise_nothing_however_good_their_scores_are() -> None:
@@ -118,7 +118,7 @@ def test_few_tuples_promise_nothing_however_good_their_scores_are() -> None:
     few = ScoredCounts(data.z[:40], CountObservations([3, 7] * 4, [3, 1] * 4))
     assert few.gain > 8
     assert {one.reason for one in expected_metrics(few, 0.0, Deployment(0.5)).values()} == {
-        "cannot be told from 8 tuples"
+        "cannot be estimated from 8 tuples"
     }
 
 
@@ -127,7 +127,7 @@ def test_an_interval_that_tells_nothing_is_withheld() -> None:
     narrow, wide = (_interval(0.6, error, 0.0, 0.0, data, Deployment(0.5)) for error in (0.001, 0.02))
     assert narrow.value == 0.6
     assert narrow.ci[1] - narrow.ci[0] < 0.3
-    assert wide == Expected(None, None, "cannot be told from 40 tuples")
+    assert wide == Expected(None, None, "cannot be estimated from 40 tuples")
 
 
 def test_another_prior_moves_accuracy_but_not_recall() -> None:

@@ -139,7 +139,7 @@ def test_tuples_of_two_blocks_or_of_none_are_problems(tmp_path, ntmp):
         "error: 2 problems in the data, nothing was written\n"
         f"  {path} row 1: tuple 'x' is of block 'n' here and of 's' in another row\n"
         f"  {path} row 3: tuple 'y' has no block in any of its rows\n"
-        "Rows are counted from 1, a header not among them. Correct them and try again.\n",
+        "Rows are counted from 1, without the header. Correct them and try again.\n",
     )
 
 

@@ -112,8 +112,8 @@ def test_mistakes_among_many_numbers_are_listed_however_late_they_come(tmp_path,
         3,
         "error: 1 problem in the data, nothing was written\n"
         f"  {late} row {LONG}, column 'size': '5k' is not a number\n"
-        "Rows are counted from 1, a header not among them. Correct them and try again. If texts in size are no "
-        "mistakes among numbers, pass --categorical COLUMN.\n",
+        "Rows are counted from 1, without the header. Correct them and try again. If the texts in size are not "
+        "mistakes, pass --categorical COLUMN.\n",
     )
     assert [path.name for path in tmp_path.iterdir()] == ["late.csv"]
     assert kinds(late, ntmp_done, "--categorical", "size")["size"] == ("hashed", 0)
@@ -134,7 +134,7 @@ def test_texts_in_a_numeric_column_are_mistakes(name, tmp_path, ntmp):
     assert (ended.code, ended.err) == (
         3,
         f"error: 1 problem in the data, nothing was written\n  {path} row 4, column 'grade': '3+' is not a number\n"
-        "Rows are counted from 1, a header not among them. Correct them and try again.\n",
+        "Rows are counted from 1, without the header. Correct them and try again.\n",
     )
 
 
@@ -174,7 +174,7 @@ def test_unseen_categories_and_extra_columns_are_counted_in_one_line_each(tmp_pa
     ended = ntmp_done("predict", tmp_path / "r", new, "--out", tmp_path / "p.csv")
     lines = [line for line in ended.err.splitlines() if "did not" in line]
     assert lines == [
-        f"warning: {new}: categories that the training did not see count as none: colour (2), kind (1)",
+        f"warning: {new}: categories that training did not see (their features are 0): colour (2), kind (1)",
         f"warning: {new}: 1 column that the training did not have: hue",
     ]
     assert pacsv.read_csv(tmp_path / "p.csv").num_rows == 3

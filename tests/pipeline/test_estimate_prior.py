@@ -193,7 +193,7 @@ def test_half_positive_tuples_ask_for_outside_knowledge(ntmp, ntmp_done, tmp_pat
     assert "--assume 'prior<0.5'" in ended.out
     training = ntmp("train", "--tuples", tmp_path / "t", "--prior-from", tmp_path / "p", "--out", tmp_path / "r")
     assert training.code == 4
-    assert "do not tell which" in training.err
+    assert "do not determine which" in training.err
     for assumed, expected in (("prior>0.5", 0.7), ("prior<0.5", 0.3)):
         estimate = ntmp_done(
             *("estimate-prior", "--tuples", tmp_path / "t", *LIGHT, "--assume", assumed),
@@ -208,7 +208,7 @@ def test_a_score_model_that_learned_nothing_gives_the_whole_range(gaussian, ntmp
     lazy = ("--model", "mlp", "--epochs", 1, "--lr", 1e-7, "--resamples", 20)
     ended = ntmp_done("estimate-prior", "--tuples", tuples, *lazy, "--out", tmp_path / "p", "--json")
     assert ended.json["ci"] == [0.0, 1.0]
-    assert any("next to nothing" in text for text in ended.json["warnings"])
+    assert any("almost uninformative" in text for text in ended.json["warnings"])
     assert "it is trained for 4" in ended.err
 
 

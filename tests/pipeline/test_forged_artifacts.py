@@ -110,7 +110,7 @@ def test_weights_whose_scores_overflow_are_refused(run, rows, ntmp, tmp_path):
     save_file({name: np.full_like(values, 3e38) for name, values in weights.items()}, run / "model.safetensors")
     rehash(run)
     ended = ntmp("predict", run, rows, "--out", tmp_path / "out.csv")
-    refused(ended, run, "gives scores that are no numbers", tmp_path / "out.csv")
+    refused(ended, run, "gives scores that are NaN or infinite", tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}", b"\x08\0\0\0\0\0\0\0{}      "])

@@ -338,7 +338,7 @@ def test_mixed_sizes_and_colours_are_brought_together_by_resize(pictures, tmp_pa
 
 # --- mistakes -------------------------------------------------------------------------------------
 
-FOOT = "Rows are counted from 1, a header not among them. Correct them and try again.\n"
+FOOT = "Rows are counted from 1, without the header. Correct them and try again.\n"
 
 
 def table(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -400,7 +400,7 @@ MISTAKES = {
     "dates": (
         "tuple_id,count,a,b\nx,1,1,2020-01-01\nx,1,2,2020-01-02\n",
         "1 problem in the data, nothing was written\n"
-        "  {t} row 1, column 'b': holds date32[day], which is no feature: leave it out with --ignore\n",
+        "  {t} row 1, column 'b': holds date32[day], which cannot be a feature: leave it out with --ignore\n",
     ),
 }
 
@@ -529,7 +529,7 @@ WORDS = {
     "standard input": (
         ["--unlabeled", "-", "--out", "{o}"],
         2,
-        "an import reads its files more than once, so not from",
+        "an import reads its files more than once, so it cannot",
     ),
     "a test file without labels": (
         ["--unlabeled", "{u}", "--test", "{u}", "--out", "{o}"],

@@ -44,7 +44,7 @@ def test_one_column_may_hold_every_kind_of_count(ntmp, tmp_path):
     path = write(tmp_path / "t.csv", table_of(np.random.default_rng(0), cells))
     ended = ntmp("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out", "--json")
     assert ended.code == 0, ended.err
-    assert "groups without a count are no tuples: their 4 rows were put into the pool" in ended.err
+    assert "groups without a count are not tuples: their 4 rows were put into the pool" in ended.err
     tuples = open_artifact(tmp_path / "out", "tuples")
     _, counts = rows_of(StoredTuples(tuples))
     assert [as_text(count) for count in counts] == ["2", "1-3", "1-4", "0-2", "0-2", "1", "0"]
@@ -265,7 +265,7 @@ def test_a_few_labels_are_tuples_of_one_row(ntmp, tmp_path):
     path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
     ended = ntmp("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out", "--json")
     assert ended.code == 0, ended.err
-    assert "3 rows have a label, and are learned from as tuples of one row" in ended.err
+    assert "3 rows have a label; each becomes a tuple of one row" in ended.err
     sizes, counts = rows_of(StoredTuples(open_artifact(tmp_path / "out", "tuples")))
     # What is left of x has one or none of two, what is left of y is positive.
     known = [(int(n), as_text(count)) for n, count in zip(sizes, counts, strict=True)]

@@ -69,7 +69,7 @@ def test_a_labelled_table_becomes_tuples_a_run_an_evaluation_and_predictions(mad
         ("job", "one-hot"),
         ("count", "numeric"),
     ]
-    assert tuples.notes == ("the table came unsplit: a fixed random 80/20 split was made",)
+    assert tuples.notes == ("the table has no test split: a fixed random 80/20 split was made",)
     ntmp_done("train", "--tuples", made / "t", "--model", "linear", "--out", tmp_path / "r")
     ntmp_done("evaluate", tmp_path / "r", "--out", tmp_path / "e")
     # Raw rows of the table go through the stored mapping: the scores of its test rows are those of the run.
@@ -180,7 +180,7 @@ MISTAKES = {
         3,
         "1 problem in the data, nothing was written\n  {p} row 2, column 'a': 'x' is not a number\n",
     ),
-    "one class": ("a,label\n1,1\n2,1\n", (), 3, "{p}: every instance is of class '1', so there is nothing to tell ap"),
+    "one class": ("a,label\n1,1\n2,1\n", (), 3, "{p}: every instance is of class '1', so there are no two classes"),
     "no rows": ("a,label\n", (), 3, "{p}: has no rows\nEvery row is one item.\n"),
     "no features": ("label,id\n1,2\n", (), 3, "{p}: has no column of features beside label, id\n"),
     "resizing": ("a,label\n1,1\n2,0\n", ("--resize", 3), 2, "--resize 3: table is not a folder of images\n"),

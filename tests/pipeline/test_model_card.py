@@ -64,5 +64,5 @@ def test_few_tuples_cannot_tell_the_accuracy(tmp_path):
     done("make-tuples", *TINY_TUPLES, "--out", tmp_path / "t")
     done("train", "--tuples", tmp_path / "t", *TINY_TRAINING, "--method", "ure", "--out", tmp_path / "run")
     held_out = json.loads((tmp_path / "t" / "manifest.json").read_text())["summary"]["tuples"]["heldout"]
-    assert f"The accuracy on new items cannot be told from {held_out} tuples." in card(tmp_path / "run")
+    assert f"The accuracy on new items cannot be estimated from {held_out} tuples." in card(tmp_path / "run")
     assert "| metric |" not in card(tmp_path / "run")

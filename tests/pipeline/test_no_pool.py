@@ -126,13 +126,13 @@ def test_a_prior_is_estimated_of_a_pool_only(work, tmp_path, ntmp):
 def test_a_design_is_of_tuples_and_a_pool(work, ntmp):
     ended = ntmp("design", "--tuples", work / "t", "--prior", 0.4)
     assert ended.code == 2
-    assert ended.err.startswith(f"error: {work}/t: there is no unlabeled pool, and a design is of tuples and a pool\n")
+    assert ended.err.startswith(f"error: {work}/t: there is no unlabeled pool, and a design needs one\n")
 
 
 def test_half_positive_tuples_without_a_pool_tell_no_class_from_the_other(tmp_path, ntmp, ntmp_done):
     lines = [f"t{i // 2},1,{i % 7},{i % 5}" for i in range(60)]
     (tmp_path / "t.csv").write_text("tuple_id,count,a,b\n" + "\n".join(lines) + "\n")
     imported = ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
-    warning = "every tuple is half positive, and there is no unlabeled pool: nothing tells the classes apart"
+    warning = "every tuple is half positive, and there is no unlabeled pool: the classes cannot be separated"
     assert warning in imported.err
     assert ntmp("train", "--tuples", tmp_path / "t", "--out", tmp_path / "r").code == 4

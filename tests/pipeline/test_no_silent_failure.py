@@ -148,7 +148,7 @@ def test_processes_that_cannot_find_each_other_are_one_message(
     assert "error: WORLD_SIZE is 2, but the processes cannot find each other: " in ended.err
     assert ended.err.endswith("Start them with torchrun, or unset WORLD_SIZE.\n")
     ended = ntmp("run", Path(__file__).parents[2] / "sample_configs" / "quickstart.yaml", "--out", tmp_path / "study")
-    assert (ended.code, "walks the stages in one process" in ended.err) == (2, True)
+    assert (ended.code, "uses one process" in ended.err) == (2, True)
     assert open_artifact(tmp_path / "tuples").kind == "tuples"
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "study").exists()

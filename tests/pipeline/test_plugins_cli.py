@@ -194,7 +194,7 @@ def test_predict_names_the_plugin_that_is_missing_and_warns_of_one_that_has_chan
     assert "warning" not in same.err
     _, *scored = (tmp_path / "same.csv").read_text().splitlines()
     assert [line.rpartition(",")[2] for line in scored] == ["1", "0"]
-    assert "method 'squared' is not what it was made with: the plugin squared.py has changed" in other.err
+    assert "was made with another version of the plugin squared.py (method 'squared')" in other.err
     assert (tmp_path / "other.csv").read_bytes() == (tmp_path / "same.csv").read_bytes()
 
 
@@ -293,7 +293,7 @@ def test_a_package_is_used_from_tuples_to_report_without_naming_it(installed):
     assert installed.manifest(features.name)["config"]["plugins"].keys() == {"encoder plain"}
     assert installed.manifest("prior")["config"]["plugins"].keys() == {"prior quarter"}
     assert "cost" in (installed.folder / "report" / "results.md").read_text()
-    assert "in cost, of which less is better," in (installed.folder / "report" / "words.md").read_text()
+    assert "in cost, where less is better," in (installed.folder / "report" / "words.md").read_text()
 
 
 def test_a_package_serves_the_classifier(installed):

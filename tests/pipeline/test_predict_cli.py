@@ -293,12 +293,12 @@ def test_probabilities_that_counts_do_not_confirm_are_withheld(noise, tmp_path, 
     words = ("predict", noise / "run", noise / "tuples.csv", "--with-counts")
     ended = ntmp_done(*words, "--out", tmp_path / "p.csv", "--json")
     always = ntmp_done(*words, "--probabilities", "always", "--out", tmp_path / "q.csv", "--json")
-    reason = "cannot be told from 40 tuples"
+    reason = "cannot be estimated from 40 tuples"
     assert (ended.json["withheld"], always.json["withheld"]) == (reason, None)
     assert ended.json["expected"] == {}  # of labels by counts nothing is known
     plain = ntmp_done(*words[:-1], "--out", tmp_path / "r.csv", "--json")
     assert plain.json["expected"]["accuracy"] == {"value": None, "ci": None, "reason": reason}
-    assert ended.err.count(f"probabilities are withheld: whether they hold {reason}") == 1
+    assert ended.err.count(f"probabilities are withheld: their accuracy {reason}") == 1
     assert "withheld" not in always.err
     withheld, written = (pacsv.read_csv(tmp_path / name) for name in ("p.csv", "q.csv"))
     assert withheld.column_names == written.column_names
@@ -365,7 +365,7 @@ def test_an_existing_table_is_replaced_only_when_asked(work, tmp_path, ntmp, ntm
 REFUSED = {
     "a name that is no table": (["{w}/test.csv", "--out", "{o}.txt"], 2, "--out {o}.txt: not the name of a table\n"),
     "a folder": (["{w}/test.csv", "--out", "{w}/d.csv"], 2, "--out {w}/d.csv: is a directory\nName a file.\n"),
-    "two results on stdout": (["{w}/test.csv", "--out", "-", "--json"], 2, "--json and --out - both want stdout\n"),
+    "two results on stdout": (["{w}/test.csv", "--out", "-", "--json"], 2, "--json and --out - both write to stdout\n"),
     "an input that is not there": (["{w}/no.csv", "--out", "{o}.csv"], 3, "{w}/no.csv: no such file\n"),
     "counts that are not there": (
         ["{w}/unlabeled.csv", "--with-counts", "--out", "{o}.csv"],

@@ -123,7 +123,7 @@ def test_only_what_is_missing_changed_or_damaged_is_scored_again(work, new, call
     assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 119 - 1 + 50
     (new / "z.csv").unlink()
     ended = ntmp(*words)
-    assert (ended.code, "holds z.csv, made of a table that is not among the inputs" in ended.err) == (2, True)
+    assert (ended.code, "holds z.csv, written from a table that is no longer among" in ended.err) == (2, True)
     assert again("--if-exists", "overwrite") == list(NAMES)
     assert not (tmp_path / "out" / "z.csv").exists()
     ended = ntmp(*words, "--prior", 0.2)

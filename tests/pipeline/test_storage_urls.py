@@ -109,7 +109,7 @@ def test_an_output_behind_a_url_is_replaced_only_when_asked_and_never_left_in_pa
         ("{}", "o.csv", 2, "memory://bucket/data: neither a table nor a folder of tables"),
         ("{}/test.csv", "{}/test.csv", 2, "memory://bucket/data/test.csv: is the input"),
         ("{}/test.csv", "{}/scored.npz", 2, "--out memory://bucket/data/scored.npz: not the name of a table"),
-        ("nonsense://a.csv", "o.csv", 2, "nonsense://: nothing here opens such URLs"),
+        ("nonsense://a.csv", "o.csv", 2, "nonsense://: not supported"),
     ],
 )
 def test_what_cannot_be_meant_is_one_message(source, out, code, message, memory, trained, tmp_path, ntmp):

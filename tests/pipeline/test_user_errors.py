@@ -105,7 +105,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
     "spec with an empty range": (making("--tuple", "5:3-1"), 2, "tuple spec '5:3-1': counts 3 to 1 are empty"),
     "spec without weight": (making("--tuple", "3:1@0"), 2, "tuple spec '3:1@0': the weight must be above 0"),
     "spec rate": (making("--tuple", "3:~1.5"), 2, "tuple spec '3:~1.5': the rate 1.5 is not in [0, 1]"),
-    "n without m": (making("--n", 3), 2, "n and m need each other: --n 3 --m 1 is the short form of --tuple 3:1"),
+    "n without m": (
+        making("--n", 3),
+        2,
+        "n and m must be given together: --n 3 --m 1 is the short form of --tuple 3:1",
+    ),
     "n, m and a spec": (
         making("--n", 3, "--m", 1, "--tuple", "5:2"),
         2,

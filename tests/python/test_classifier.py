@@ -256,8 +256,8 @@ def test_a_grid_of_settings_can_be_searched():
         ({"method": "cuont"}, "unknown method 'cuont'; did you mean 'count'?"),
         ({"method": "supervised"}, "method supervised needs more than vectors and counts"),
         ({"encoder": "pca"}, "method count needs more than vectors and counts"),
-        ({"prior": 0.3}, "prior is no setting of NTMPClassifier"),
-        ({"seed": 3}, "seed is no setting of NTMPClassifier"),
+        ({"prior": 0.3}, "prior is not a setting of NTMPClassifier"),
+        ({"seed": 3}, "seed is not a setting of NTMPClassifier"),
     ],
 )
 def test_wrong_settings_are_refused_by_fit_before_anything_is_learned(settings, message):

@@ -96,7 +96,7 @@ def test_what_training_did_not_have_is_counted_in_a_warning(kind):
         (lambda d: d[["job", "age", "member"]], ValueError, "must be in the same order"),
         (lambda d: d.assign(age="old"), DataError, "column 'age': 'old' is not a number, as it was in training"),
         (lambda d: d.assign(age=np.inf), DataError, "column 'age' has infinite values"),
-        (lambda d: d.to_numpy(), UsageError, "X is no DataFrame, but it was one in fit"),
+        (lambda d: d.to_numpy(), UsageError, "X is not a DataFrame, but it was in fit"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(change, error, message):

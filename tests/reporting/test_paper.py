@@ -56,7 +56,7 @@ def test_a_clamp_per_class_is_ours_and_stands_beside_the_same_clamp_per_source(m
     table = beside_the_paper([row], {}, title="Study")
     (line,) = table.rows
     assert (line[4].text, line[-2].text) == ("ours", f"{paper} ({method}/source)")
-    assert "of a clamp per class the same clamp per source" in table.caption
+    assert "for a clamp per class the same clamp per source" in table.caption
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_method_that_the_paper_lacks_stands_beside_its_best() -> None:
     assert paper.text.endswith(f"({best})")
     assert (best, difference.text) == ("ure+relu/source", "−0.05")
     assert table.rows[0][4].text == "ours"
-    assert "else the paper's best of the same setting" in table.caption
+    assert "otherwise the paper's best method in the same setting" in table.caption
 
 
 def test_the_best_of_a_calibration_is_the_smallest() -> None:

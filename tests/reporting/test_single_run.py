@@ -40,11 +40,11 @@ def test_the_verdict_has_the_accuracy_its_interval_and_the_majority_class():
 
 def test_an_accuracy_that_chance_explains_is_not_praised():
     guessing = run(tp=26, fp=25, fn=24, tn=25)
-    assert "not told apart from the majority class, 50.0 %" in single_run_verdict(guessing)
+    assert "The interval includes the majority class, 50.0 %" in single_run_verdict(guessing)
     assert commands(guessing)[0] == "ntmp design --tuples TUPLES"
     assert "ntmp design --tuples TUPLES" not in commands(run())
     unbalanced = run(tp=5, fp=8, fn=5, tn=82)
-    assert "not told apart from the majority class, 90.0 %" in single_run_verdict(unbalanced)
+    assert "The interval includes the majority class, 90.0 %" in single_run_verdict(unbalanced)
     mirrored = run(tp=5, fp=46, fn=45, tn=4)
     assert single_run_verdict(mirrored).endswith("fewer than the majority class, 50.0 %.")
 

@@ -73,7 +73,7 @@ def test_a_difference_in_an_unclear_direction_is_not_claimed() -> None:
     text = verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [compared])
     assert "beats" not in text
     assert text.endswith(
-        "the two differ significantly (p = 0.002 after Holm over 4 comparisons), in which direction is not clear."
+        "the two differ significantly (p = 0.002 after Holm over 4 comparisons), but the direction is not clear."
     )
 
 
@@ -81,7 +81,7 @@ def test_what_the_test_does_not_find_is_said() -> None:
     compared = comparison(p=0.2, p_holm=0.8, wins=8, losses=4)
     assert verdict([group("ours", 0.9), group("theirs", 0.85)], "accuracy", [compared]) == (
         "ours 90.0 % beats the reference theirs 85.0 % on 8 of 12 seeds; "
-        "the test does not tell them apart (p = 0.8 after Holm over 4 comparisons)."
+        "the test shows no difference (p = 0.8 after Holm over 4 comparisons)."
     )
 
 

@@ -45,7 +45,7 @@ def test_the_reference_can_win() -> None:
 
 def test_less_is_better_where_it_is() -> None:
     text = comparison_words(comparison(metric="ece", wins=12, losses=0))
-    assert "0.0500 above theirs in ece, of which less is better, on average" in text
+    assert "0.0500 above theirs in ece, where less is better, on average" in text
     assert f"theirs {BETTER}" in text
 
 
@@ -63,7 +63,7 @@ def test_six_seeds_can_decide() -> None:
 
 def test_what_the_test_does_not_find_is_not_claimed() -> None:
     text = comparison_words(comparison(p=0.2, p_holm=0.8, wins=8, losses=4))
-    assert "The test does not tell them apart (p = 0.8 after Holm over 4 comparisons)." in text
+    assert "The test shows no difference (p = 0.8 after Holm over 4 comparisons)." in text
     assert "significant" not in text
 
 
@@ -147,8 +147,8 @@ def test_a_study_is_summed_up_without_its_oracle() -> None:
     sentences = study_words(summarise(rows), "accuracy", compare(rows, "b"))
     assert sentences == [
         "3 methods on 2 data sets (2 cells of data set, tuples and prior); 2 seeds each.",
-        "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which sees the labels, is left "
-        "aside.",
+        "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which sees the labels, is not "
+        "ranked.",
         "Tested against b by accuracy, cell by cell: 2 comparisons, none of which can reach p < 0.05 with 2 pairs; "
         "every difference within a cell is descriptive.",
     ]

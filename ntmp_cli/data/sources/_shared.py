@@ -34,7 +34,7 @@ def default_positive(classes: Sequence[str]) -> tuple[str, ...]:
 def require_two_classes(classes: Sequence[str], where: str) -> None:
     if len(classes) < 2:
         raise DataError(
-            f"{where}: every instance is of class '{''.join(classes)}', so there is nothing to tell apart",
+            f"{where}: every instance is of class '{''.join(classes)}', so there are no two classes to separate",
             hint="Pass data with at least two classes.",
         )
 
@@ -60,7 +60,7 @@ def refuse_argument(name: str, request: SourceRequest) -> None:
 
 
 def refuse_resize(name: str, request: SourceRequest) -> None:
-    """Refuse a size that would have no effect."""
+    """Refuse --resize if it has no effect."""
     if request.resize is not None:
         raise UsageError(f"--resize {request.resize}: {name} is not a folder of images", hint="Leave --resize out.")
 

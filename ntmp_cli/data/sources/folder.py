@@ -107,7 +107,7 @@ def read_all(path: Path, files: Sequence[Path], resize: int | None) -> list[Imag
             problems.append(error.message)
             continue
         packed, unpacked = packed + file.stat().st_size, unpacked + images[-1].nbytes
-        if resize is None:  # otherwise they become as large as was asked for
+        if resize is None:  # otherwise they are resized as requested
             require_unpackable(path, packed, unpacked)
     if problems:
         more = len(problems) - _MOST_SHOWN

@@ -36,7 +36,7 @@ def npz(request: SourceRequest) -> LabelledData:
             _check_lengths(path, x, arrays[x], y, arrays[y])
     if "x" in arrays:
         arrays = split(arrays, str(path))
-        notes.append("x and y came unsplit: a fixed random 80/20 split was made")
+        notes.append("x and y have no test split: a fixed random 80/20 split was made")
     if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
         shapes = " but ".join(f"{key} {arrays[key].shape[1:]}" for key in ("x_train", "x_test"))
         raise DataError(f"{path}: instances differ in shape, {shapes}", hint="Give both splits the same shape.")

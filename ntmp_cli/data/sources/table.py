@@ -62,7 +62,7 @@ def table(request: SourceRequest) -> LabelledData:
         y_test=labels[test],
         classes=classes,
         positive=default_positive(classes),
-        notes=(f"the table came unsplit: a fixed random {share} split was made",),
+        notes=(f"the table has no test split: a fixed random {share} split was made",),
         mapping=FeatureMapping(roles=Roles(label_column=columns.label), ignored=columns.ignore, features=features),
         missing=tuple(np.isnan(rows.cells[train]).sum(axis=0).tolist()),
     )
@@ -74,7 +74,7 @@ def _open(path: Path, columns: TableColumns) -> TableRows:
     from ntmp_cli.data.user.table_files import STDIN, open_table
 
     if path == STDIN:
-        raise UsageError(f"{TABLE}:-: a table is read more than once, so not from standard input")
+        raise UsageError(f"{TABLE}:-: a table is read more than once, so it cannot be standard input")
     features = FeatureColumns(
         columns.categorical,
         columns.numeric,

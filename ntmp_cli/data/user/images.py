@@ -208,7 +208,7 @@ def table_of_images(
         for row, path in enumerate(paths):
             if path is not None and not _lies_inside(path, names_of_folder):
                 problems.add(table.place(row), f"{path} lies outside of the table's folder")
-                problems.advice = "Where such files are meant, pass --allow-outside."
+                problems.advice = "If this is intended, pass --allow-outside."
     problems.raise_if_any()
     columns: dict[Role, Any] = {
         role: pa.concat_arrays([block.column(name) for block in blocks]) for role, name in roles.items() if blocks

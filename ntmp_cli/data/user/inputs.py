@@ -72,7 +72,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
     """Open all files of an import. The main one says what the features are; the others must have them too."""
     for path in inputs.paths().values():
         if path == STDIN:
-            raise UsageError("an import reads its files more than once, so not from standard input")
+            raise UsageError("an import reads its files more than once, so it cannot use standard input")
         require_input(path)
     image_format = ImageFormat(options.resize, allow_outside=inputs.allow_outside)
     main = inputs.main

@@ -59,7 +59,7 @@ class ParquetTable(TableFile):
             is_date = kind == "as is" and pa.types.is_temporal(self.types[name])
             if self.kind_of(name) is None and not is_date:
                 raise DataError(
-                    f"{self.where}: column '{name}' holds {self.types[name]}, which is no id, count or label",
+                    f"{self.where}: column '{name}' holds {self.types[name]}, which cannot be an id, count or label",
                     hint="Store numbers or text.",
                 )
 

@@ -35,6 +35,6 @@ class Problems:
         raise DataError(
             f"{self.total:,} problem{'s'[: self.total > 1]} in the data, nothing was written\n  " + "\n  ".join(lines),
             hint=" ".join(
-                ["Rows are counted from 1, a header not among them. Correct them and try again.", self.advice]
+                ["Rows are counted from 1, without the header. Correct them and try again.", self.advice]
             ).rstrip(),
         )

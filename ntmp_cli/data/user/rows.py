@@ -140,7 +140,7 @@ class TableRows:
             start += batch.num_rows
         if problems.total > before and guess is not None and guess.mistaken:
             names = ", ".join(sorted(guess.mistaken))
-            problems.advice = f"If texts in {names} are no mistakes among numbers, pass --categorical COLUMN."
+            problems.advice = f"If the texts in {names} are not mistakes, pass --categorical COLUMN."
 
     def _guess(self) -> Guess | None:
         """The columns whose kind later rows may change; None where the kinds are given."""
@@ -174,7 +174,7 @@ class TableRows:
             elif kind == "text":
                 kind = "number"
             elif kind is None:
-                what = f"holds {self._table.types[name]}, which is no feature: leave it out with --ignore"
+                what = f"holds {self._table.types[name]}, which cannot be a feature: leave it out with --ignore"
                 problems.add(f"{self.where} row 1, column '{name}'", what)
             wanted[name] = kind or "text"
         if problems.total > before:

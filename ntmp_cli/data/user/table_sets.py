@@ -87,7 +87,7 @@ def place_of_images(path: Location) -> Path:
     """The folder that file names in a table, or in the tables of a set, start from."""
     first = (table_paths(path) or [path])[0]
     if isinstance(first, StorageUrl):
-        raise UsageError(f"{first}: names images, which are read from a disk alone", hint="Copy the table and images.")
+        raise UsageError(f"{first}: names images, which must be on a disk", hint="Copy the table and images.")
     return first.parent
 
 

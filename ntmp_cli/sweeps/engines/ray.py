@@ -142,5 +142,5 @@ def _outcome(ray: Any, reference: Any, call: Call) -> CallOutcome:
         outcome: CallOutcome = ray.get(reference)
     except ray.exceptions.RayError as error:
         reason = str(error).strip().partition("\n")[0]
-        return CallOutcome(call.name, f"Ray gave it up after {RETRIES} retries: {reason}", 1)
+        return CallOutcome(call.name, f"Ray failed after {RETRIES} retries: {reason}", 1)
     return outcome
