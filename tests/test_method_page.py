@@ -25,7 +25,8 @@ MATHEMATICS = (
 # Modules that hold, sort or carry values and compute none of the page's.
 WITHOUT = {
     *("counting/__init__", "prior/__init__", "theory/__init__", "evaluation/__init__", "learning/tables/__init__"),
-    *("counting/recorded", "theory/changes", "evaluation/comparisons", "evaluation/summary"),
+    *("counting/recorded", "theory/changes", "evaluation/bounded_minimum", "evaluation/comparisons"),
+    "evaluation/summary",
     *("learning/tables/data", "learning/tables/estimator_scorer", "learning/tables/exporting"),
     *("learning/tables/scorer", "learning/tables/sound_trees", "learning/tables/training", "learning/tables/trees"),
 }

@@ -75,7 +75,7 @@ def test_half_positive_tuples_leave_two_answers_until_one_is_assumed(simulate) -
 def test_an_assumption_against_the_counts_is_a_warning_not_an_answer(simulate) -> None:
     result = estimate(simulate(3, 1, 0.2), below_half=False)
     assert result.estimates["em-affine"].value == pytest.approx(0.2, abs=0.03)
-    assert any("contradict --assume" in text for text in result.warnings)
+    assert any("contradicts --assume" in text for text in result.warnings)
 
 
 def test_classes_that_look_different_in_the_pool_are_a_warning(simulate) -> None:
