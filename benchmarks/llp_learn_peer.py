@@ -9,7 +9,7 @@ EM needs the first two alone:
     ENVIRONMENT/bin/pip install 'numpy~=1.24.2' 'scikit-learn~=1.2.2' 'scipy~=1.10.1'
     ENVIRONMENT/bin/pip install --no-deps llp-learn==1.6.0
 
-`benchmarks/tables.py` calls this with the environment variable LLP_LEARN_PYTHON as PYTHON. Features are standardised as
+`table_rows.py` calls this with the environment variable LLP_LEARN_PYTHON as PYTHON. Features are standardised as
 for the other linear models; the rest is llp-learn's default: random first labels, at most 100 rounds.
 """
 

@@ -4,9 +4,7 @@
     python -m benchmarks.tables --quick    # the small tables, one seed; prints, writes nothing
     python -m benchmarks.tables --only Mroz,Wells
 
-One process, one thread. A result is kept in the user's cache folder under a hash of the code, without its comments, and
-of the settings that it depends on, and is computed again only if that changes. The row of llp-learn is measured where
-LLP_LEARN_PYTHON names the Python of its environment, see llp_learn_peer.py.
+One process, one thread. The learners, and where their results are kept, are in table_rows.py.
 """
 
 from __future__ import annotations
@@ -16,191 +14,34 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import argparse
-import ast
-import hashlib
-import inspect
-import json
 import logging
-import subprocess
-import tempfile
-import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Container, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from benchmarks import table_data
-from benchmarks.table_data import NAMES, SOURCES, Task
-
-Floats = NDArray[np.float64]
+from benchmarks import new_splits
+from benchmarks.table_data import NAMES, SOURCES
+from benchmarks.table_rows import (
+    BOOSTING,
+    DEFAULT,
+    LOGISTIC,
+    NAIVE,
+    NETWORKS,
+    ROOT,
+    ROWS,
+    TOLD,
+    TREES,
+    Result,
+    Results,
+    mean,
+    measure,
+    number,
+    overall,
+)
 
 SEEDS = (0, 1, 2)
 QUICK = ("Mroz", "mifem", "CreditCard", "Affairs", "respiratory")
-ROOT = Path(__file__).resolve().parents[1]
-# Not in the working tree: results outlive it, and several trees share them.
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ntmp-benchmarks" / "tables"
 PAGE = ROOT / "docs" / "tables.md"
-# Code that decides what a learner for tables answers; networks depend on all of `learning`.
-TABLE_CODE = ("ntmp_cli/learning/tables", "ntmp_cli/counting")
-NETWORK_CODE = ("ntmp_cli/learning", "ntmp_cli/counting")
-PEER = "benchmarks/llp_learn_peer.py"
-LOGISTIC, BOOSTING, NAIVE, DEFAULT = "labels: logistic regression", "labels: boosting", "naive", "default (auto)"
-TOLD = "labels: columns that counts tell"
-TREES, NETWORKS = "trees", ("mlp", "mlp (30 epochs)")
-
-
-def labels_logistic(task: Task) -> Floats:
-    return _logistic().fit(task.x, task.y).decision_function(task.test_x)
-
-
-def labels_told_by_counts(task: Task) -> Floats:
-    """The same without columns that no count can tell: those whose values are the same in every group, in some order.
-
-    Counts are sums over the members of a group, so they say nothing about which of its members is which.
-    """
-    groups = np.split(np.argsort(task.ids, kind="stable"), np.cumsum(task.sizes)[:-1])
-    values = [np.sort(task.x[members], axis=0) for members in groups]
-    alike = np.array([len({value[:, column].tobytes() for value in values}) == 1 for column in range(task.x.shape[1])])
-    told = ~alike if len({*task.sizes.tolist()}) == 1 and not alike.all() else np.ones_like(alike)
-    return _logistic().fit(task.x[:, told], task.y).decision_function(task.test_x[:, told])
-
-
-def labels_boosting(task: Task) -> Floats:
-    return HistGradientBoostingClassifier(random_state=0).fit(task.x, task.y).decision_function(task.test_x)
-
-
-def naive(task: Task) -> Floats:
-    """Logistic regression with m/n as the soft label of every member: each row once as positive, once as negative."""
-    share = (task.counts / task.sizes)[task.ids]
-    twice, labels = np.concatenate([task.x, task.x]), np.repeat([1, 0], len(task.x))
-    weights = np.concatenate([share, 1 - share])
-    model = _logistic().fit(twice, labels, logisticregression__sample_weight=weights)
-    return model.decision_function(task.test_x)
-
-
-def ours(task: Task, **settings: object) -> Floats:
-    """`NTMPClassifier` with tuples alone."""
-    from ntmp_cli.classifier import NTMPClassifier
-
-    return NTMPClassifier(**settings).fit(task.x, task.ids, task.counts[task.ids]).decision_function(task.test_x)
-
-
-def ours_with_pool(task: Task, **settings: object) -> Floats:
-    """The same for learners that need a pool: the members of the tuples are it, and their rate is the prior."""
-    from ntmp_cli.classifier import NTMPClassifier
-
-    model = NTMPClassifier(**settings)
-    model.fit(task.x, task.ids, task.counts[task.ids], unlabeled=task.x, prior=float(task.y.mean()))
-    return model.decision_function(task.test_x)
-
-
-def llp_learn(task: Task, script: str) -> Floats | None:
-    """The peer, in its own environment; None where there is none."""
-    if (python := os.environ.get("LLP_LEARN_PYTHON")) is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        given, scores = Path(folder) / "task.npz", Path(folder) / "scores.npy"
-        np.savez(given, x=task.x, ids=task.ids, counts=task.counts, sizes=task.sizes, test_x=task.test_x)
-        subprocess.run([python, ROOT / script, given, scores], check=True)
-        return np.load(scores)
-
-
-class Row(NamedTuple):
-    """A learner with its settings, and the code that its results depend on."""
-
-    learn: Callable[..., Floats | None]
-    settings: Mapping[str, object] = MappingProxyType({})
-    code: tuple[str, ...] = ()
-
-
-ROWS = {
-    LOGISTIC: Row(labels_logistic),
-    BOOSTING: Row(labels_boosting),
-    TOLD: Row(labels_told_by_counts),
-    NAIVE: Row(naive),
-    DEFAULT: Row(ours, {}, TABLE_CODE),
-    "linear": Row(ours, {"model": "linear"}, TABLE_CODE),
-    TREES: Row(ours, {"model": "trees"}, TABLE_CODE),
-    "EM: HistGradientBoosting": Row(ours, {"model": "sklearn:ensemble.HistGradientBoostingClassifier"}, TABLE_CODE),
-    "discriminant": Row(ours_with_pool, {"method": "discriminant"}, NETWORK_CODE),
-    NETWORKS[0]: Row(ours_with_pool, {"model": "mlp"}, NETWORK_CODE),
-    NETWORKS[1]: Row(ours_with_pool, {"model": "mlp", "epochs": 30}, NETWORK_CODE),
-    "llp-learn: EM": Row(llp_learn, {"script": PEER}, (PEER,)),
-}
-
-
-def _logistic() -> object:
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
-
-
-class Result(NamedTuple):
-    """AUROC of the test rows, and the CPU seconds that learning and scoring took; NaN where not measured."""
-
-    auroc: float
-    seconds: float
-
-
-NOT_MEASURED = Result(float("nan"), float("nan"))
-Results = dict[tuple[str, str], list[Result]]
-"""By data set and row, one result per seed."""
-
-
-def measure(names: Iterable[str], seeds: Iterable[int], rows: Iterable[str], *, cached_only: bool = False) -> Results:
-    """Every row on every data set; what the cache holds is not computed again, or nothing else is taken."""
-    results: Results = {}
-    for name in names:
-        for seed in seeds:
-            for row in rows:
-                results.setdefault((name, row), []).append(_result(name, seed, row, cached_only))
-        line = ", ".join(f"{row} {_number(_mean(results[name, row]))}" for row in rows)
-        print(f"{name}: {line}", flush=True)
-    return results
-
-
-def _result(name: str, seed: int, row: str, cached_only: bool) -> Result:
-    file = CACHE / f"{_key(name, seed, ROWS[row])}.json"
-    if file.exists():
-        return Result(**json.loads(file.read_text()))
-    if cached_only:
-        return NOT_MEASURED
-    task = table_data.task(name, seed)
-    started = sum(os.times()[:4])  # of this process and of those that it waited for
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constant features, and of settings that a method does not use
-        scores = ROWS[row].learn(task, **ROWS[row].settings)
-    if scores is None:
-        return NOT_MEASURED
-    result = Result(float(roc_auc_score(task.test_y, scores)), sum(os.times()[:4]) - started)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(result._asdict()))
-    return result
-
-
-def _key(name: str, seed: int, row: Row) -> str:
-    known_by = [name, seed, inspect.getsource(row.learn), dict(row.settings), _digest(row.code)]
-    return hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
-
-
-@cache
-def _digest(paths: tuple[str, ...]) -> str:
-    """SHA-256 of the code in these files and folders, and of the data sets' code, without comments."""
-    places = [ROOT / path for path in paths]
-    code = [file for path in places for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
-    files = [Path(table_data.__file__), *code]
-    text = "".join(ast.unparse(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-# The page ----------------------------------------------------------------------------------------
 
 HEAD = """# Learners on real tables
 
@@ -259,7 +100,7 @@ def page(results: Results, names: Iterable[str], earlier: str = "") -> str:
     """docs/tables.md; what was not measured is taken from an earlier page, in italics."""
     every = list(names)
     small = [name for name in every if name in SOURCES]
-    kept = {cell: value for cell, value in _cells(earlier).items() if np.isnan(_mean(results.get(cell, [])))}
+    kept = {cell: value for cell, value in _cells(earlier).items() if np.isnan(mean(results.get(cell, [])))}
     results = results | {cell: [Result(value, float("nan"))] for cell, value in kept.items()}
     return "\n".join(
         [
@@ -275,6 +116,10 @@ def page(results: Results, names: Iterable[str], earlier: str = "") -> str:
             "## What counts cannot tell",
             "",
             *_told(results, small),
+            "",
+            "## New splits",
+            "",
+            *new_splits.section(),
             "",
             "## No network in `auto`",
             "",
@@ -292,11 +137,11 @@ def _cells(text: str) -> dict[tuple[str, str], float]:
     """The numbers of a page by data set and row."""
     table = [line.split("|") for line in text.partition("## By data set")[2].splitlines() if line.startswith("|")]
     cells = {
-        (line[1].strip(), row.strip()): number.strip(" *")
+        (line[1].strip(), row.strip()): shown.strip(" *")
         for line in table[2:]
-        for row, number in zip(table[0][2:-1], line[2:-1], strict=True)
+        for row, shown in zip(table[0][2:-1], line[2:-1], strict=True)
     }
-    return {cell: float(number) for cell, number in cells.items() if number != "–" and cell[1] in ROWS}
+    return {cell: float(shown) for cell, shown in cells.items() if shown != "–" and cell[1] in ROWS}
 
 
 def _means(results: Results, small: list[str], standard: list[str]) -> list[str]:
@@ -306,14 +151,14 @@ def _means(results: Results, small: list[str], standard: list[str]) -> list[str]
 
 def _mean_row(results: Results, row: str, small: list[str], standard: list[str]) -> str:
     seconds = float(np.mean([result.seconds for name in small + standard for result in results[name, row]]))
-    means = [_number(_overall(results, row, names)) for names in (small, standard)]
-    return f"| {row} | {' | '.join(means)} | {_number(seconds, 1)} |"
+    means = [number(overall(results, row, names)) for names in (small, standard)]
+    return f"| {row} | {' | '.join(means)} | {number(seconds, 1)} |"
 
 
 def _by_data_set(results: Results, names: list[str], kept: Container[tuple[str, str]]) -> list[str]:
     def cell(name: str, row: str) -> str:
-        number = _number(_mean(results[name, row]))
-        return f"*{number}*" if (name, row) in kept else number
+        shown = number(mean(results[name, row]))
+        return f"*{shown}*" if (name, row) in kept else shown
 
     head = ["| | " + " | ".join(ROWS) + " |", "|---|" + "---:|" * len(ROWS)]
     return head + [f"| {name} | " + " | ".join(cell(name, row) for row in ROWS) + " |" for name in names]
@@ -322,19 +167,19 @@ def _by_data_set(results: Results, names: list[str], kept: Container[tuple[str, 
 def _told(results: Results, names: list[str]) -> list[str]:
     """Where columns are lost to counts, what labels lose with them, and the gap of the default to either."""
 
-    def mean(row: str, name: str) -> float:
-        return _mean(results[name, row])
+    def of(row: str, name: str) -> float:
+        return mean(results[name, row])
 
-    lost = [name for name in names if _differs(mean(TOLD, name), mean(LOGISTIC, name))]
+    lost = [name for name in names if _differs(of(TOLD, name), of(LOGISTIC, name))]
     lines = [
-        f"- {name}: labels reach {_number(mean(LOGISTIC, name))} with all columns and {_number(mean(TOLD, name))} with "
-        f"those that counts tell; `default (auto)` has {_number(mean(DEFAULT, name))}"
+        f"- {name}: labels reach {number(of(LOGISTIC, name))} with all columns and {number(of(TOLD, name))} with "
+        f"those that counts tell; `default (auto)` has {number(of(DEFAULT, name))}"
         for name in lost
     ]
-    every, told, ours = (_overall(results, row, names) for row in (LOGISTIC, TOLD, DEFAULT))
+    every, told, ours = (overall(results, row, names) for row in (LOGISTIC, TOLD, DEFAULT))
     whole = (
-        f"- mean of the {len(names)} tables: {_number(every)} with all columns and {_number(told)} with those that "
-        f"counts tell; `default (auto)` is {_number(every - ours, 4)} and {_number(told - ours, 4)} below"
+        f"- mean of the {len(names)} tables: {number(every)} with all columns and {number(told)} with those that "
+        f"counts tell; `default (auto)` is {number(every - ours, 4)} and {number(told - ours, 4)} below"
     )
     return ["Logistic regression with all labels, on tables that have such columns:", "", *lines, whole]
 
@@ -345,10 +190,10 @@ def _differs(one: float, other: float) -> bool:
 
 def _without_networks(results: Results, names: list[str]) -> list[str]:
     """Why `auto` has no network among its members, with the numbers."""
-    networks = {name: float(np.nanmax([_mean(results[name, row]) for row in NETWORKS])) for name in names}
+    networks = {name: float(np.nanmax([mean(results[name, row]) for row in NETWORKS])) for name in names}
 
     def ahead(row: str) -> str:
-        gaps = {name: _mean(results[name, row]) - networks[name] for name in names}
+        gaps = {name: mean(results[name, row]) - networks[name] for name in names}
         known = {name: gap for name, gap in gaps.items() if np.isfinite(gap)}
         least = min(known, key=known.__getitem__)
         return (
@@ -369,26 +214,26 @@ def _without_networks(results: Results, names: list[str]) -> list[str]:
 def conditions(results: Results, names: list[str]) -> list[tuple[str, bool | None]]:
     """What the default must reach, with the numbers, and whether it does; None where a result is missing."""
     small = [name for name in names if name in SOURCES]
-    ours, soft = _overall(results, DEFAULT, small), _overall(results, NAIVE, small)
-    labels = max(_overall(results, row, small) for row in (LOGISTIC, BOOSTING))
-    told = _overall(results, TOLD, small)
-    gaps = {name: _mean(results[name, DEFAULT]) - _mean(results[name, NAIVE]) for name in names}
+    ours, soft = overall(results, DEFAULT, small), overall(results, NAIVE, small)
+    labels = max(overall(results, row, small) for row in (LOGISTIC, BOOSTING))
+    told = overall(results, TOLD, small)
+    gaps = {name: mean(results[name, DEFAULT]) - mean(results[name, NAIVE]) for name in names}
     measured = {name: gap for name, gap in gaps.items() if np.isfinite(gap)}
     worst = min(measured, key=measured.__getitem__, default=names[0])
     # One gap below the limit is enough to fail; to hold, all must be known.
     lowest = gaps[worst] if gaps[worst] < -0.01 or len(measured) == len(gaps) else float("nan")
     stated = [
-        (f"mean at least .02 above naive: {_number(ours - soft, 4)}", _at_least(ours - soft, 0.02)),
+        (f"mean at least .02 above naive: {number(ours - soft, 4)}", _at_least(ours - soft, 0.02)),
         (
-            f"mean within .015 of the larger mean of labels: {_number(ours - labels, 4)}",
+            f"mean within .015 of the larger mean of labels: {number(ours - labels, 4)}",
             _at_least(ours - labels, -0.015),
         ),
         (
-            f"mean within .015 of labels of the columns that counts tell: {_number(ours - told, 4)}",
+            f"mean within .015 of labels of the columns that counts tell: {number(ours - told, 4)}",
             _at_least(ours - told, -0.015),
         ),
         (
-            f"on no data set more than .01 below naive: at worst {_number(gaps[worst], 4)} ({worst}), "
+            f"on no data set more than .01 below naive: at worst {number(gaps[worst], 4)} ({worst}), "
             f"{len(measured)} of {len(gaps)} measured",
             _at_least(lowest, -0.01),
         ),
@@ -397,25 +242,13 @@ def conditions(results: Results, names: list[str]) -> list[tuple[str, bool | Non
         size = name.partition("-")[2]
         if size in ("8", "32"):
             allowed = 0.02 if size == "8" else 0.03
-            gap = _mean(results[name, DEFAULT]) - max(_mean(results[name, row]) for row in (LOGISTIC, BOOSTING))
-            stated.append((f"{name} within {allowed} of labels: {_number(gap, 4)}", _at_least(gap, -allowed)))
+            gap = mean(results[name, DEFAULT]) - max(mean(results[name, row]) for row in (LOGISTIC, BOOSTING))
+            stated.append((f"{name} within {allowed} of labels: {number(gap, 4)}", _at_least(gap, -allowed)))
     return stated
 
 
 def _at_least(value: float, limit: float) -> bool | None:
     return None if np.isnan(value) else bool(value >= limit)
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return "–" if np.isnan(value) else f"{value:.{digits}f}"
-
-
-def _mean(results: Sequence[Result]) -> float:
-    return float(np.mean([result.auroc for result in results])) if results else float("nan")
-
-
-def _overall(results: Results, row: str, names: list[str]) -> float:
-    return float(np.mean([_mean(results[name, row]) for name in names])) if names else float("nan")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from benchmarks.kinds.image_data import images
 from benchmarks.kinds.proportions import filled
 from benchmarks.kinds.store import NETWORK_CODE, Cell, Study
 from benchmarks.table_data import Floats, Task
-from benchmarks.tables import labels_logistic, naive, ours_with_pool
+from benchmarks.table_rows import labels_logistic, naive, ours_with_pool
 
 NAME = "images"
 BAGS, ROWS, DRAWS = (16, 128), 8192, 1

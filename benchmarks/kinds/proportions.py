@@ -27,7 +27,7 @@ from benchmarks.table_data import (
     as_numbers,
     task,
 )
-from benchmarks.tables import labels_boosting, labels_logistic, naive, ours, ours_with_pool
+from benchmarks.table_rows import labels_boosting, labels_logistic, naive, ours, ours_with_pool
 
 NAME = "proportions"
 RANGES = ("low", "high")
