@@ -74,6 +74,15 @@ def counts_of_three_classes() -> None:
     Path("new.csv").write_text("a,b,c\n4,0,0\n0,4,0\n0,0,4\n", encoding="utf-8")
 
 
+def kinds_of_counts() -> None:
+    counts_of_three_classes()
+    rng = np.random.default_rng(1)
+    positives, pool = rng.normal(size=(60, 2)) + 3, rng.normal(size=(200, 2)) + 3 * (rng.random(200) < 0.2)[:, None]
+    rows = [f"{number},1,{a:.3f},{b:.3f}" for number, (a, b) in enumerate(positives)]
+    Path("positives.csv").write_text("\n".join(["tuple_id,count,a,b", *rows]), encoding="utf-8")
+    Path("pool.csv").write_text("\n".join(["a,b", *(f"{a:.3f},{b:.3f}" for a, b in pool)]), encoding="utf-8")
+
+
 def simulated_tuples() -> None:
     assert run(shlex.split("make-tuples --dataset digits --n 3 --m 1 --prior 0.5 --out work/tuples")) == 0
     assert run(shlex.split("train --tuples work/tuples --prior 0.5 --epochs 1 --out work/run")) == 0
@@ -110,7 +119,7 @@ def names_of_python() -> dict[str, object]:
 
 PREPARED: dict[str, Callable[[], None]] = {
     "guides/own-data.md": tables_of_your_own,
-    "guides/counts.md": counts_of_three_classes,
+    "guides/counts.md": kinds_of_counts,
     "guides/prior.md": simulated_tuples,
     "guides/methods.md": simulated_tuples,
     "guides/pipeline.md": labelled_data,

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.kinds.store import NETWORK_CODE, Cell, Study
+from benchmarks.kinds.store import NETWORK_CODE, TABLE_CODE, Cell, Study
 from benchmarks.table_data import STANDARD, Floats, Ints, task
 
 NAME = "positives"
@@ -84,6 +84,9 @@ class Row(NamedTuple):
 
 ROWS = {
     "labels: boosting": Row(labels),
+    "`count`, default (auto)": Row(ours, {}, TABLE_CODE),
+    "`count`, linear": Row(ours, {"model": "linear"}, TABLE_CODE),
+    "`count`, trees": Row(ours, {"model": "trees"}, TABLE_CODE),
     "`ure`, mlp": Row(ours, {"method": "ure", "model": "mlp"}, NETWORK_CODE),
     "`ure` clamped, mlp": Row(ours, {"method": "ure", "model": "mlp", "clamp": "abs"}, NETWORK_CODE),
     "`ure`, linear": Row(ours, {"method": "ure", "model": "linear"}, NETWORK_CODE),

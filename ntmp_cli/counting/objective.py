@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -47,6 +47,16 @@ ATTENUATION = 0.346
 def conditional_slope(spread: float) -> float:
     """Log-odds of an instance of a tuple with b = 0 over those of an instance of any tuple, b ~ N(0, τ²)."""
     return sqrt(1 + ATTENUATION * spread**2)
+
+
+class ScoreObjective(Protocol):
+    """A function of the scores of all rows, to be maximised."""
+
+    def value_and_gradient(self, z: Floats) -> tuple[float, Floats]:
+        """The value and its derivative by every score."""
+
+    def curvature(self, z: Floats) -> Floats:
+        """A bound on the negative second derivative by every score."""
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,8 @@ def temperature_by_counts(
     def nll(beta: float) -> float:
         return -float(objective.log_prob(steeper * (beta * z - shift)).mean())
 
+    if objective.observed.rate in (0.0, 1.0):  # tuples of one class agree with any score that is sure of it
+        return Temperature(1.0, "undetermined", nll(1.0), nll(1.0))
     starts = np.geomspace(1 / HOTTEST, 1 / COLDEST, 13)  # β = 1 is the seventh
     values = np.array([nll(beta) for beta in starts.tolist()])
     least = int(np.argmin(values))

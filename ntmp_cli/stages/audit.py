@@ -273,7 +273,8 @@ def _cross_fitted(
 ) -> list[ScoredTuples]:
     """All training tuples, scored at their rate by classifiers like the run's that did not see them."""
     if run.summary.learner != "network":
-        return [cross_fitted_tuples(settings, StoredTuples(tuples))]
+        known = run.summary.prior_source in ("given", "known")
+        return [cross_fitted_tuples(settings, StoredTuples(tuples), prior_is_known=known)]
     from ntmp_cli.learning.cross_fitting import CrossFit, scores_at_tuple_rate
     from ntmp_cli.learning.devices import choose_device
     from ntmp_cli.stages.features import encode_tuples

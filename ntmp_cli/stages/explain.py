@@ -99,7 +99,8 @@ def _judged(config: ExplainConfig, run: RunArtifact, tuples: TuplesArtifact) -> 
     source = StoredTuples(tuples, _law(run))
     if run.summary.learner == "network" or source.shares_instances:
         return [_heldout(run, tuples)]
-    folds = fold_scorers(train_config(run), source, config.folds)
+    known = run.summary.prior_source in ("given", "known")
+    folds = fold_scorers(train_config(run), source, config.folds, prior_is_known=known)
     return [JudgedTuples(scorer.score, judged.x, judged.observed) for scorer, judged in folds]
 
 

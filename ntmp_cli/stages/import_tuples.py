@@ -382,7 +382,9 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
     warnings = []
     rates = {row.rate for row in strata}
     if len(rates) == 1 and rates <= {0.0, 1.0}:
-        warnings.append("all instances of tuples are of one class: training needs tuples of both, or a pool and `ure`")
+        warnings.append(
+            "all instances of tuples are of one class: training needs tuples of both, or a pool and its --prior"
+        )
     elif rates <= {0.0, 1.0}:
         warnings.append(
             "every tuple is all positive or all negative: the counts are labels, so supervised training is possible"

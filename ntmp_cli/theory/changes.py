@@ -36,8 +36,9 @@ def _signal(facts: DesignFacts) -> Iterator[Change]:
         if known["count_signal"] == "none":
             yield Change(
                 False,
-                "`count`, the default, learns nothing from these tuples: they have one class and one rate, so a "
-                "constant score explains the counts. Train with `--method ure`.",
+                "`count`, the default, learns nothing from these tuples alone: they have one class and one rate, so a "
+                "constant score explains the counts. On tables it compares them with U, given `--prior`; elsewhere "
+                "train with `--method ure`.",
             )
     elif known["count_likelihood"]:
         yield Change(

@@ -267,6 +267,8 @@ def test_counts_that_determine_no_temperature_are_named() -> None:
     ones = np.ones(2, dtype=np.int64)
     assert temperature_by_counts(np.array([3.0, -2.0]), ones, np.array([0, 1]), 0.1)[:2] == (HOTTEST, "uninformative")
     assert temperature_by_counts(np.zeros(6), sizes, counts, 0.1)[:2] == (1.0, "undetermined")
+    # Positives alone, some of which look negative: probabilities of ½ would be the best.
+    assert temperature_by_counts(np.array([3.0, -2.0]), ones, ones, -2.0)[:2] == (1.0, "undetermined")
     assert temperature_by_counts(np.array([math.inf, -math.inf, 0.0, 1.0, 2.0, 3.0]), sizes, counts, 0.1).nll >= 0
     nothing = np.zeros(0, dtype=np.int64)
     assert temperature_by_counts(np.zeros(0), nothing, nothing, 0.1).fit == "no held-out data"

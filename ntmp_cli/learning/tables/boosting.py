@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.counting.objective import CountObjective
+from ntmp_cli.counting.objective import ScoreObjective
 from ntmp_cli.learning.tables.trees import LightGBMTrees, NodeArrays, TreeArrays, Trees
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TreeSettings:
     seed: int = 0
 
 
-def boost(x: Floats, objective: CountObjective, start: Floats, stages: int, settings: TreeSettings) -> Trees:
+def boost(x: Floats, objective: ScoreObjective, start: Floats, stages: int, settings: TreeSettings) -> Trees:
     """So many stages from the scores `start`."""
 
     def derivatives(added: Floats) -> tuple[Floats, Floats]:

@@ -30,15 +30,9 @@ from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.ensemble import (
-    PENALTIES,
-    START_PENALTY,
-    Split,
-    cross_fitted_spread,
-    folds,
-    linear_path,
-)
+from ntmp_cli.learning.tables.ensemble import Split, cross_fitted_spread, folds
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, log_odds
+from ntmp_cli.learning.tables.fits import PENALTIES, START_PENALTY, linear_path
 
 ROUNDS = 6
 

@@ -1,75 +1,57 @@
 """Several learners of one table, weighted by what cross-fitted counts say of them; no label anywhere.
 
-Families: logistic regression on soft labels, the linear count likelihood, trees boosted from a constant and from the
-linear fit. Every setting of every family scores each tuple by a fit that has not seen its block. The best setting of a
+Every setting of every family (`fits`) scores each tuple by a fit that has not seen its block. The best setting of a
 family is the one whose out-of-fold count likelihood is greatest; families are weighted by how often they are the best
 under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights of those that are not
 clearly worse: few tuples cannot tell learners apart, and an average loses little.
+
+Families that learn from the pool too are judged by the tuples like all others: a pool that differs from the tuples in
+more than its prior misleads them, and they are left out. Tuples of one class cannot judge, and have no other families:
+there out-of-fold rows of the pool judge as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logit
 
 from ntmp_cli.counting.laws import Floats, Ints
-from ntmp_cli.learning.tables.boosting import TreeSettings, boost
-from ntmp_cli.learning.tables.data import Standardisation, TableData
-from ntmp_cli.learning.tables.linear import (
-    NO_LINE,
-    LinearModel,
-    constant_model,
-    count_fit,
-    count_path,
-    oriented_line,
-    recalibrated,
-    soft_label_fit,
+from ntmp_cli.counting.pooled import PooledObjective
+from ntmp_cli.learning.tables.data import TableData
+from ntmp_cli.learning.tables.fits import (
+    BOOSTED,
+    BOOSTED_LINEAR,
+    FEWEST_ROWS_FOR_TREES,
+    LINEAR,
+    MODELS,
+    ONE_RATE_PENALTIES,
+    ONE_RATE_START_PENALTY,
+    PENALTIES,
+    POOLED,
+    PRESENCE_PENALTIES,
+    PRESENCE_SPREADS,
+    SOFT,
+    START_PENALTY,
+    WITHOUT_POOL,
+    Fit,
+    Setting,
+    fits,
+    settings_of,
+    tree_kinds,
 )
+from ntmp_cli.learning.tables.linear import NO_LINE, LinearModel, oriented_line
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
 from ntmp_cli.learning.tables.spread import CLEAR_GAIN, spread_of
-from ntmp_cli.learning.tables.starts import start_model
-from ntmp_cli.learning.tables.trees import Trees
 
-PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-# Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
-START_PENALTY = 30.0
-# Of tuples of one rate: their likelihood is flat at a constant, to which strong penalties lead.
-ONE_RATE_PENALTIES = (1.0, 3.0, 10.0)
-ONE_RATE_START_PENALTY = 3.0
-SOFT_PENALTY = 1.0
-STAGES = (25, 50, 100, 150, 200, 300, 400)
-SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
-FEWEST_ROWS_FOR_TREES = 100
-LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
-# Where "some" or "none" is all that is known of tuples, few members are known to be positive, and the scores of most
-# have little curvature: leaves of many rows, or a strong l2, would leave them where they start.
-PRESENCE_TREES = TreeSettings(leaves=8, rows_per_leaf=5, l2=1.0, rate=0.1)
-# Spreads that such tuples choose among, each with the best of these penalties: one bit per tuple tells no more.
-PRESENCE_SPREADS = (0.0, 1.0, 2.5, 5.0)
-PRESENCE_PENALTIES = (1.0, 3.0, 10.0, 30.0)
-# From so many rows on, trees of many leaves are tried, and to so many, trees of few.
-ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
 FOLDS = 5
 RESAMPLES = 200
 # A learner is clearly worse if its loss exceeds the least by so many standard errors of the difference.
 CLEARLY_WORSE = 2.0
-
-SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
-FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
-# What a model's name stands for.
-MODELS = {"auto": FAMILIES, "linear": (LINEAR,), "trees": (BOOSTED, BOOSTED_LINEAR)}
-
-
-class Setting(NamedTuple):
-    """One learner: its family, and what it is fitted with."""
-
-    family: str
-    penalty: float = 0.0
-    trees: TreeSettings | None = None
-    stages: int = 0
 
 
 class Split(NamedTuple):
@@ -93,20 +75,8 @@ class FittedTable:
     """Of the pool by the same fits, each of a share of it: by the fit to all tuples they would be surer."""
     spread: float
     nll: float
-    """Mean −log P(observation) of the judged tuples."""
+    """Mean −log P(observation) of the judged tuples; of those and the pool where tuples are of one class."""
     learners: Sequence[dict[str, Any]]
-
-
-class _Fit(NamedTuple):
-    """What one learner adds: a linear model of standardised features and, of some families, trees of raw ones."""
-
-    linear: LinearModel
-    trees: Trees | None = None
-    stages: int = 0
-
-    def scores(self, x: Floats, standardised: Floats) -> Floats:
-        scores = self.linear.scores(standardised)
-        return scores if self.trees is None else scores + self.trees.scores(x, self.stages)
 
 
 class _Learner(NamedTuple):
@@ -136,44 +106,108 @@ def fit_table(
     By default tuples are judged fold by fold and the learners are fitted to all of them; given splits judge instead,
     and the fit is to the tuples that some split learns from.
     """
-    families = _families(data, model)
     cross_fitting = folds(data, rng) if splits is None else splits
-    spread = cross_fitted_spread(data, cross_fitting)
-    judged = np.sort(np.concatenate([split.judged for split in cross_fitting]))
-    judging = data.subset(judged)
-    rows = min(int(data.observed.sizes[split.training].sum()) for split in cross_fitting)
-    settings = list(_settings(families, _tree_kinds(data, rows), one_rate=data.one_rate))
-    scores = _out_of_fold(data, settings, cross_fitting, spread)
-    learners = [_best(family, scores, judging, spread) for family in families]
+    if data.one_class and len(cross_fitting) == 1:  # folds of the pool alone
+        cross_fitting = [*cross_fitting] * FOLDS
+    spread = 0.0 if data.one_class else cross_fitted_spread(data, cross_fitting)
+    # Rows of the pool are judged by folds as well, and intercepts of tuples are a model of other groups than a pool.
+    pooled = len(data.pool_rows) > 0 and len(cross_fitting) > 1 and spread == 0
+    families = _families(data, model, pooled=pooled)
+    judged = np.unique(np.concatenate([split.judged for split in cross_fitting]))
+    judge = _Judge(data.subset(judged), spread)
+    scores = _out_of_fold(data, _all_settings(data, families, cross_fitting), cross_fitting, spread)
+    learners = [_best(family, scores, judge) for family in families]
     losses = np.stack([learner.losses for learner in learners])
-    if judging.weights is not None:
-        losses = losses * judging.weights
-    shares = ensemble_weights(losses, rng, None if data.blocks is None else data.blocks[judged])
+    if judge.weights is not None:
+        losses = losses * judge.weights
+    shares = ensemble_weights(losses, rng, judge.blocks)
     whole = data if splits is None else data.subset(np.unique(np.concatenate([s.training for s in splits])))
-    fits = dict(_fits(whole, data, [learner.setting for learner in learners], spread))
+    chosen = [learner.setting for learner in learners]
+    fitted = dict(fits(whole, data, chosen, spread, data.pool_rows if pooled else None))
     mean_scores, pool_scores = (
         np.sum([share * getattr(a, which) for share, a in zip(shares, learners, strict=True)], axis=0)
         for which in ("scores", "pool_scores")
     )
     return FittedTable(
-        scorer=_average(data, [(share, fits[a.setting], a.line) for share, a in zip(shares, learners, strict=True)]),
+        scorer=_average(data, [(share, fitted[a.setting], a.line) for share, a in zip(shares, learners, strict=True)]),
         judged=judged,
         scores=mean_scores,
         pool_scores=pool_scores,
         spread=spread,
-        nll=float(-judging.objective(spread).log_prob(mean_scores).mean()),
+        nll=float(judge.losses(_OutOfFold(mean_scores, pool_scores)).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
     )
 
 
-def _families(data: TableData, model: str) -> list[str]:
-    """What a model stands for, less what these tuples cannot teach."""
+def _families(data: TableData, model: str, *, pooled: bool) -> list[str]:
+    """What a model stands for, less what these tuples cannot teach, and with the pool what both can."""
+    if data.one_class:
+        return [POOLED[family] for family in _with_rows(data, MODELS[model], len(data.pool_rows)) if family in POOLED]
     unusable = {SOFT, BOOSTED} if data.one_rate else set()
-    # A tree needs two leaves' worth of rows in every fold, and something to split.
-    if len(data.x) < FEWEST_ROWS_FOR_TREES or not np.ptp(data.x, axis=0).any():
-        unusable |= {BOOSTED, BOOSTED_LINEAR}
-    usable = [family for family in MODELS[model] if family not in unusable]
-    return usable or [LINEAR]
+    alone = _with_rows(data, [family for family in MODELS[model] if family not in unusable], 0)
+    if not pooled:
+        return alone or [LINEAR]
+    # Trees from a constant alone: those from a linear fit with the pool differ little, and take as long.
+    both = [family for family in MODELS[model] if family in (LINEAR, BOOSTED)]
+    return [*(alone or [LINEAR]), *(POOLED[family] for family in _with_rows(data, both, len(data.pool_rows)))]
+
+
+def _with_rows(data: TableData, families: Sequence[str], pool: int) -> list[str]:
+    """Without trees where rows are too few: they need two leaves' worth in every fold, and something to split."""
+    if len(data.x) + pool >= FEWEST_ROWS_FOR_TREES and np.ptp(data.x, axis=0).any():
+        return [*families]
+    return [family for family in families if family not in (BOOSTED, BOOSTED_LINEAR)]
+
+
+def _all_settings(data: TableData, families: Sequence[str], splits: Sequence[Split]) -> list[Setting]:
+    rows = min(int(data.observed.sizes[split.training].sum()) for split in splits)
+    more = rows + len(data.pool_rows) * (len(splits) - 1) // len(splits)
+    weak = data.one_rate and not data.one_class
+    penalties, start = (ONE_RATE_PENALTIES, ONE_RATE_START_PENALTY) if weak else (PENALTIES, START_PENALTY)
+    settings: list[Setting] = []
+    for family in families:
+        # With the pool there are more rows: one kind of trees and half as many keep the time within bounds.
+        coarse = family in WITHOUT_POOL and not data.one_class
+        kinds = tree_kinds(data, more if family in WITHOUT_POOL else rows)
+        settings.extend(settings_of(family, kinds[-1:] if coarse else kinds, penalties, start, coarse=coarse))
+    return settings
+
+
+class _Judge:
+    """How improbable observations are under out-of-fold scores at the rate of the tuples.
+
+    Observations are those of tuples; where tuples are of one class also that rows are in the pool (Eq. 46b).
+    """
+
+    def __init__(self, judging: TableData, spread: float) -> None:
+        self._data, self._pool = judging, judging.pool_rows if judging.one_class else None
+        self.objective = judging.objective(spread)
+
+    def losses(self, scores: _OutOfFold) -> Floats:
+        """−log P of every tuple, and of every pool row that judges."""
+        if self._pool is None:
+            return -self.objective.log_prob(scores.members)
+        z, pooled = np.concatenate([scores.members, scores.pool[self._pool]]), self._pooled
+        return -pooled.log_prob(z + float(logit(pooled.rate) - logit(self._data.weighted_rate)))
+
+    @cached_property
+    def _pooled(self) -> PooledObjective:
+        assert self._pool is not None
+        return self._data.pooled_objective(len(self._pool))
+
+    @property
+    def weights(self) -> Floats | None:
+        weights = self._data.weights
+        if weights is None or self._pool is None:
+            return weights
+        return np.concatenate([weights, np.ones(len(self._pool))])
+
+    @property
+    def blocks(self) -> Ints | None:
+        blocks = self._data.blocks
+        if blocks is None or self._pool is None:
+            return blocks
+        return np.concatenate([blocks, int(blocks.max()) + 1 + np.arange(len(self._pool))])
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
@@ -206,17 +240,16 @@ def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> lis
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
 
 
-def _best(family: str, scores: dict[Setting, _OutOfFold], judging: TableData, spread: float) -> _Learner:
-    objective = judging.objective(spread)
-    losses = {s: -objective.log_prob(z.members) for s, z in scores.items() if s.family == family}
-    setting = min(losses, key=lambda s: np.average(losses[s], weights=judging.weights))
+def _best(family: str, scores: dict[Setting, _OutOfFold], judge: _Judge) -> _Learner:
+    losses = {s: judge.losses(z) for s, z in scores.items() if s.family == family}
+    setting = min(losses, key=lambda s: np.average(losses[s], weights=judge.weights))
     members, pool = scores[setting]
     if family != SOFT:
         return _Learner(setting, NO_LINE, members, losses[setting], pool)
     # Blurred labels make scores too small: a line through the counts mends that.
-    line = oriented_line(members, objective)
+    line = oriented_line(members, judge.objective)
     z = line.scores(members[:, None])
-    return _Learner(setting, line, z, -objective.log_prob(z), line.scores(pool[:, None]))
+    return _Learner(setting, line, z, -judge.objective.log_prob(z), line.scores(pool[:, None]))
 
 
 def _facts(share: float, learner: _Learner) -> dict[str, Any]:
@@ -227,7 +260,7 @@ def _facts(share: float, learner: _Learner) -> dict[str, Any]:
     return {**facts, "leaves": setting.trees.leaves, "stages": setting.stages}
 
 
-def _average(data: TableData, weighted: Sequence[tuple[float, _Fit, LinearModel]]) -> TableScorer:
+def _average(data: TableData, weighted: Sequence[tuple[float, Fit, LinearModel]]) -> TableScorer:
     """One linear score of raw features plus weighted trees."""
     standardise = data.standardisation
     bias, weight = 0.0, np.zeros(data.x.shape[1])
@@ -245,7 +278,10 @@ def _average(data: TableData, weighted: Sequence[tuple[float, _Fit, LinearModel]
 def _out_of_fold(
     data: TableData, settings: Sequence[Setting], splits: Sequence[Split], spread: float
 ) -> dict[Setting, _OutOfFold]:
-    """For every setting the scores of judged members and of the pool, of which every fold's fit scores a share."""
+    """For every setting the scores of judged members and of the pool, of which every fold's fit scores a share.
+
+    Fits with the pool have not seen that share.
+    """
     pool = np.empty((0, data.x.shape[1])) if data.unlabeled is None else data.unlabeled
     x, members = np.concatenate([data.x, pool]), len(data.x)
     scores = {setting: np.full(len(x), np.nan) for setting in settings}
@@ -253,7 +289,8 @@ def _out_of_fold(
         rows = np.concatenate([data.rows(split.judged), np.arange(members + number, len(x), len(splits))])
         judged = x[rows]
         standardised = data.standardisation(judged)
-        for setting, fit in _fits(data.subset(split.training), data, settings, spread):
+        others = data.pool_rows[data.pool_rows % len(splits) != number]
+        for setting, fit in fits(data.subset(split.training), data, settings, spread, others):
             scores[setting][rows] = fit.scores(judged, standardised)
     kept = data.rows(np.concatenate([split.judged for split in splits]))
     return {setting: _OutOfFold(z[kept], z[members:]) for setting, z in scores.items()}
@@ -288,75 +325,3 @@ def _presence_spread(data: TableData, splits: Sequence[Split]) -> float:
     values = {spread: value(spread) for spread in PRESENCE_SPREADS}
     best = max(values, key=values.__getitem__)
     return best if 2 * (values[best] - values[0.0]) > CLEAR_GAIN else 0.0
-
-
-def _tree_kinds(data: TableData, rows: int) -> tuple[TreeSettings, ...]:
-    """The kinds of trees that fits to so many rows choose among."""
-    if data.observed.some is not None:
-        return (PRESENCE_TREES,)
-    small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
-    return small if rows < ROWS_FOR_LARGE_TREES else (*small, LARGE_TREES)
-
-
-def _settings(families: Sequence[str], kinds: Sequence[TreeSettings], *, one_rate: bool) -> Iterator[Setting]:
-    for family in families:
-        if family == SOFT:
-            yield Setting(family, SOFT_PENALTY)
-        elif family == LINEAR:
-            yield from (Setting(family, penalty) for penalty in (ONE_RATE_PENALTIES if one_rate else PENALTIES))
-        else:
-            start = ONE_RATE_START_PENALTY if one_rate else START_PENALTY
-            yield from (Setting(family, start, kind, stages) for kind in kinds for stages in STAGES)
-
-
-def linear_path(
-    data: TableData, standardise: Standardisation, penalties: Sequence[float], spread: float
-) -> dict[float, LinearModel]:
-    """Linear fits by penalty. Of random groups they shrink to 0, of natural ones to recalibrated soft labels.
-
-    Members of a natural group resemble each other: m/n is then nearly as telling of a member as the likelihood, and
-    less apt to follow single tuples. Where no count is known there is no m/n, and they shrink to 0.
-    """
-    x, objective = standardise(data.x), data.objective(spread)
-    if data.one_rate:
-        # At weights of 0 the gradient is 0: after a penalty that leaves nothing, the path would have no orientation.
-        path, model = {}, start_model(data, x, standardise)
-        for penalty in sorted({min(PENALTIES), *penalties}):
-            path[penalty] = model = count_fit(x, objective, penalty, model)
-        return path
-    if spread == 0 or data.observed.some is not None:
-        return dict(count_path(x, objective, penalties, start_model(data, x, standardise)))
-    soft = recalibrated(soft_label_fit(x, objective, SOFT_PENALTY), x, objective)
-    return dict(count_path(x, objective, penalties, soft, soft.weight))
-
-
-def _fits(
-    data: TableData, everything: TableData, settings: Sequence[Setting], spread: float
-) -> Iterator[tuple[Setting, _Fit]]:
-    """Fits of these settings to `data`, standardised as `everything`; what several of them share is computed once."""
-    x = everything.standardisation(data.x)
-    objective = data.objective(spread)
-    penalties = {s.penalty for s in settings if s.family != SOFT}
-    path = linear_path(data, everything.standardisation, sorted(penalties), spread) if penalties else {}
-    for setting in settings:
-        if setting.family == SOFT:
-            yield setting, _Fit(soft_label_fit(x, objective, setting.penalty))
-        elif setting.family == LINEAR:
-            yield setting, _Fit(path[setting.penalty])
-    boosted = [s for s in settings if s.trees is not None]
-    for family, kind in dict.fromkeys((s.family, s.trees) for s in boosted):
-        assert kind is not None
-        same = [s for s in boosted if (s.family, s.trees) == (family, kind)]
-        base = _constant(data, spread) if family == BOOSTED else path[same[0].penalty]
-        trees = boost(data.x, objective, base.scores(x), max(s.stages for s in same), kind)
-        for setting in same:
-            yield setting, _Fit(base, trees, setting.stages)
-
-
-def _constant(data: TableData, spread: float) -> LinearModel:
-    """The log-odds of the rate of the tuples; under a spread "some" is more probable, or less, than at the rate."""
-    constant = constant_model(data.x.shape[1], data.rate)
-    if spread == 0 or data.observed.some is None:
-        return constant
-    fitted = count_fit(np.zeros((len(data.x), 1)), data.objective(spread), 0.0, constant_model(1, data.rate))
-    return LinearModel(constant.weight, fitted.bias)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from ntmp_cli.counting.laws import Floats
-from ntmp_cli.counting.objective import CountObjective
+from ntmp_cli.counting.objective import CountObjective, ScoreObjective
 from ntmp_cli.learning.groups import usable_rate
 
 MOST_STEPS = 300
@@ -27,6 +27,10 @@ class LinearModel(NamedTuple):
         scores: Floats = x @ self.weight + self.bias
         return scores
 
+    def moved(self, shift: float) -> LinearModel:
+        """The same with `shift` added to all scores."""
+        return LinearModel(self.weight, self.bias + shift)
+
 
 # z → z, as a model of one score: where the search for a line begins.
 NO_LINE = LinearModel(np.ones(1), 0.0)
@@ -38,7 +42,7 @@ def constant_model(features: int, rate: float) -> LinearModel:
 
 
 def count_fit(
-    x: Floats, objective: CountObjective, penalty: float, start: LinearModel, centre: Floats | None = None
+    x: Floats, objective: ScoreObjective, penalty: float, start: LinearModel, centre: Floats | None = None
 ) -> LinearModel:
     """The model of least −Σ log P(observation) + penalty/2 |w − centre|² (Eq. 41), from `start`; the bias is free.
 
@@ -54,7 +58,7 @@ def count_fit(
 
 def count_path(
     x: Floats,
-    objective: CountObjective,
+    objective: ScoreObjective,
     penalties: Sequence[float],
     start: LinearModel,
     centre: Floats | None = None,

@@ -21,7 +21,7 @@ from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rat
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.methods.count import CountSettings, require_side
 from ntmp_cli.learning.model_choice import is_estimator
-from ntmp_cli.learning.orientation_evidence import OrientationTest, require_agreement, require_certainty
+from ntmp_cli.learning.orientation_evidence import Evidence, OrientationTest, require_agreement, require_certainty
 from ntmp_cli.learning.pool_prior import prior_of_pool
 from ntmp_cli.learning.results import EpochRecord, InstanceScorer, Trained, TrainingResult
 from ntmp_cli.learning.tables.data import TableData
@@ -61,19 +61,17 @@ def train_table(
             "every tuple is half positive, so that counts alone do not tell the two classes apart",
             hint="Give the prior of an unlabeled pool, other than 0.5, or add tuples of another rate.",
         )
+    data, splits = _table_data(config, source, heldout, prior_is_known=prior_is_known)
     if task.rate in (0, 1):
-        raise NotIdentifiableError(
-            "all tuple instances are of one class, so nothing tells the classes apart",
-            hint="Use tuples with 0 < m < n, or of several rates.",
-        )
-    data, splits = _table_data(config, source, heldout)
+        _require_pool_beside_one_class(config, data)
     fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
-    if data.weights is not None and isinstance(fitted, FittedTable):
+    if data.weights is not None and isinstance(fitted, FittedTable) and not data.one_class:
         fitted = _at_rate_of_tuples(data, fitted)
     prior = None
     if config.prior_or_none is None:
         prior = prior_of_pool(_scored(config, data, fitted), stream(config.seed, "pool-prior"), options.assume)
-    shift = rate_shift(config.known_prior() if prior is None else prior.value, task.rate, task.instances)
+    at = (data.rate, data.observed.instances) if data.one_class else (task.rate, task.instances)
+    shift = rate_shift(config.known_prior() if prior is None else prior.value, *at)
     known = data.prior if prior_is_known or task.symmetric else None
     known_beside = OrientationTest(task, usable_rate(task.rate, task.instances), known, data.observed.law)
     z = _orientation_z(known_beside, data, fitted, options)
@@ -107,6 +105,21 @@ def train_table(
     )
 
 
+def _require_pool_beside_one_class(config: TrainConfig, data: TableData) -> None:
+    """Refuse tuples of one class that nothing can be compared with."""
+    why, hint = "", "Give an unlabeled pool and its class prior, or use tuples with 0 < m < n, or of several rates."
+    if is_estimator(config.model):
+        why, hint = (
+            f" for model {config.model}",
+            "Use model auto, linear or trees with an unlabeled pool and its prior.",
+        )
+    elif data.one_class and len(data.pool_rows):
+        return
+    raise NotIdentifiableError(
+        f"all tuple instances are of one class, so nothing tells the classes apart{why}", hint=hint
+    )
+
+
 def _at_rate_of_tuples(data: TableData, fitted: FittedTable) -> FittedTable:
     """Fits to weighted tuples give log-odds at their weighted rate: move them to where all counts are likeliest."""
     from scipy.optimize import minimize_scalar
@@ -122,6 +135,8 @@ def _orientation_z(
     """How sure the orientation is: by tuples and pool as fits scored them that had not seen the tuple."""
     observed, judged = data.observed, fitted.judged
     unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], fitted.pool_scores)
+    if data.one_class:  # their class is named: there is nothing to confuse it with
+        return Evidence(test.first_order([unseen]), 0.0).z
     evidence = test.evidence([unseen], test.count_fits(unseen))
     require_agreement(evidence, test, options)
     z = evidence.trusted(options.trust).z
@@ -134,9 +149,9 @@ def _options(config: TrainConfig) -> CountSettings:
     return config.settings
 
 
-def cross_fitted_tuples(config: TrainConfig, source: TupleSource) -> ScoredTuples:
+def cross_fitted_tuples(config: TrainConfig, source: TupleSource, *, prior_is_known: bool = False) -> ScoredTuples:
     """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the same fits."""
-    data, _ = _table_data(config, source, None)
+    data, _ = _table_data(config, source, None, prior_is_known=prior_is_known)
     fitted = _fit(config, data, stream(config.seed, "tables"))
     return _scored(config, data, fitted)
 
@@ -147,9 +162,11 @@ def scores_without_prior(config: TrainConfig, source: TupleSource) -> ScoredTupl
     return _scored(config, data, _fit(config, data, stream(config.seed, "tables"), splits))
 
 
-def fold_scorers(config: TrainConfig, source: TupleSource, folds: int) -> Iterator[tuple[InstanceScorer, TableData]]:
+def fold_scorers(
+    config: TrainConfig, source: TupleSource, folds: int, *, prior_is_known: bool = False
+) -> Iterator[tuple[InstanceScorer, TableData]]:
     """Classifiers like the configured one, each fitted without a fold of all tuples, and that fold."""
-    data, _ = _table_data(config, source, source.heldout())
+    data, _ = _table_data(config, source, source.heldout(), prior_is_known=prior_is_known)
     rng = stream(config.seed, "fold-scorers")
     for split in split_into_folds(data, rng, folds):
         yield _fit(config, data.subset(split.training), rng).scorer, data.subset(split.judged)
@@ -179,9 +196,12 @@ def _fit_model(
 
 
 def _table_data(
-    config: TrainConfig, source: TupleSource, heldout: HeldoutData | None
+    config: TrainConfig, source: TupleSource, heldout: HeldoutData | None, *, prior_is_known: bool = False
 ) -> tuple[TableData, list[Split] | None]:
-    """All tuples, training ones first; where they share instances, the held-out ones judge the fit of the others."""
+    """All tuples, training ones first; where they share instances, the held-out ones judge the fit of the others.
+
+    Fits learn from the pool only if its prior is known from elsewhere than these tuples.
+    """
     blocks = [source.read_tuples(name, 0, rows) for name, rows in source.tuple_shards()]
     pool = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
     if heldout is not None:
@@ -202,6 +222,7 @@ def _table_data(
         source.blocks(),
         source.weights(),
         trusts_prior=options.trust == "prior",
+        pool_prior=config.prior_or_none if prior_is_known and options.trust != "counts" else None,
     )
     if heldout is None or not source.shares_instances:
         return data, None

@@ -12,7 +12,7 @@ from synthetic import Labelled, natural_groups, one_rate, table
 
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.learning.tables import ensemble
+from ntmp_cli.learning.tables import fits
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, ensemble_weights, fit_table, folds
 from ntmp_cli.learning.tables.linear import constant_model, count_fit
@@ -22,7 +22,7 @@ from ntmp_cli.learning.tables.scorer import TableScorer
 @pytest.fixture(autouse=True, scope="module")
 def few_stages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ensemble, "STAGES", (25, 50, 100))
+        patch.setattr(fits, "STAGES", (25, 50, 100))
         yield
 
 
@@ -250,8 +250,8 @@ def test_tuples_of_one_rate_alone_learn_the_right_orientation(m: int) -> None:
 
 
 def test_every_model_of_tables_has_families() -> None:
-    assert {*ensemble.MODELS} == {"auto", "linear", "trees"}
-    assert all({*families} <= {*ensemble.FAMILIES} for families in ensemble.MODELS.values())
+    assert {*fits.MODELS} == {"auto", "linear", "trees"}
+    assert all({*families} <= {*fits.FAMILIES} for families in fits.MODELS.values())
 
 
 def test_a_subset_has_the_rows_of_its_tuples() -> None:

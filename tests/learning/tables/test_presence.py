@@ -10,7 +10,7 @@ from synthetic import Floats
 
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recorded import records
-from ntmp_cli.learning.tables import ensemble
+from ntmp_cli.learning.tables import fits
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, fit_table
 
@@ -51,7 +51,7 @@ def natural() -> tuple[TableData, FittedTable]:
 def test_a_spread_of_tuples_is_told_by_some_and_none(natural: tuple[TableData, FittedTable]) -> None:
     """Of independent members long tuples would have a positive one far more often than short ones."""
     _, fitted = natural
-    assert fitted.spread in ensemble.PRESENCE_SPREADS[2:]
+    assert fitted.spread in fits.PRESENCE_SPREADS[2:]
 
 
 @pytest.mark.thinned(2)
@@ -75,7 +75,7 @@ def test_a_constant_under_a_spread_gives_the_share_of_tuples_with_a_positive(
 ) -> None:
     data, _ = natural
     objective = data.objective(TAU)
-    fitted, at_rate = ensemble._constant(data, TAU), ensemble._constant(data, 0.0)
+    fitted, at_rate = fits._constant(data, TAU), fits._constant(data, 0.0)
     assert at_rate.bias == pytest.approx(logit(data.rate))
     assert not fitted.weight.any()
     log_prob = [objective.log_prob(model.scores(data.x)).sum() for model in (fitted, at_rate)]
@@ -85,11 +85,11 @@ def test_a_constant_under_a_spread_gives_the_share_of_tuples_with_a_positive(
 @pytest.mark.slow
 def test_trees_find_few_positive_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of thirty rows is positive, in a window of one feature: fewer than leaves of exact counts must hold."""
-    monkeypatch.setattr(ensemble, "STAGES", (50, 100))
+    monkeypatch.setattr(fits, "STAGES", (50, 100))
     generator, sizes = rng(3), sizes_of(60)
     x, test_x = generator.normal(0, 1, (sum(sizes), 5)), generator.normal(0, 1, (2000, 5))
     labels, test_labels = (np.abs(rows[:, 0] - 0.8) < 0.06 for rows in (x, test_x))
-    assert labels.sum() < ensemble.SMALL_TREES.rows_per_leaf
+    assert labels.sum() < fits.SMALL_TREES.rows_per_leaf
     fitted = fit_table(presence(x, sizes, labels.astype(int)), "trees", rng())
-    assert {learner["leaves"] for learner in fitted.learners} == {ensemble.PRESENCE_TREES.leaves}
+    assert {learner["leaves"] for learner in fitted.learners} == {fits.PRESENCE_TREES.leaves}
     assert roc_auc_score(test_labels, fitted.scorer.score(test_x)) > 0.9

@@ -1,0 +1,72 @@
+"""The count likelihood of tuples together with that of an unlabeled pool whose class prior is known.
+
+Members of tuples and pool rows are taken as one sample; ρ is its share of positives and z the log-odds at ρ. A pool row
+then is a tuple of one member whose likelihood over its label is that of belonging to the pool, π/ρ of a positive and
+(1−π)/(1−ρ) of a negative (Eqs. 46a and 46b):
+
+    log [(π/ρ) σ(z) + ((1−π)/(1−ρ)) (1−σ(z))] = log((1−π)/(1−ρ)) + log(1 + e^(z+d)) − log(1 + e^z)
+    its derivative by z: σ(z + d) − σ(z),    d = logit π − logit ρ
+
+Where π is the rate of the tuples, d is 0 and pool rows say nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit, logit
+
+from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.objective import CountObjective
+
+
+@dataclass(frozen=True)
+class PooledObjective:
+    """Σ_t weight_t log P(observation_t | z) + Σ_pool log p_U/p_ρ, of scores of all members and then all pool rows."""
+
+    tuples: CountObjective
+    rows: int
+    """Of the pool."""
+    prior: float
+    """Share of positives in the pool."""
+    tuple_rate: float
+    """Share of positives among the members of tuples."""
+
+    @cached_property
+    def rate(self) -> float:
+        """ρ: the share of positives among all rows, tuples counted with their weights (Eq. 46a)."""
+        sizes, weights = self.tuples.observed.sizes, self.tuples.weights
+        members = float(sizes.sum() if weights is None else weights @ sizes)
+        return (members * self.tuple_rate + self.rows * self.prior) / (members + self.rows)
+
+    @property
+    def shift(self) -> float:
+        """What log-odds at the prior exceed those at ρ by (d of Eq. 46b)."""
+        return float(logit(self.prior) - logit(self.rate))
+
+    def pool_log_prob(self, z: Floats) -> Floats:
+        """log p_U(x)/p_ρ(x) of pool rows (Eq. 46b)."""
+        least = np.log1p(-self.prior) - np.log1p(-self.rate)
+        logs: Floats = least + np.logaddexp(0, z + self.shift) - np.logaddexp(0, z)
+        return logs
+
+    def log_prob(self, z: Floats) -> Floats:
+        """Of every tuple and then of every pool row, without weights."""
+        members = self.tuples.observed.instances
+        return np.concatenate([self.tuples.log_prob(z[:members]), self.pool_log_prob(z[members:])])
+
+    def value_and_gradient(self, z: Floats) -> tuple[float, Floats]:
+        """The objective and its derivative by the score of every row (Eqs. 25 and 46b)."""
+        members = self.tuples.observed.instances
+        value, gradient = self.tuples.value_and_gradient(z[:members])
+        pool = z[members:]
+        slope = expit(pool + self.shift) - expit(pool)
+        return value + float(self.pool_log_prob(pool).sum()), np.concatenate([gradient, slope])
+
+    def curvature(self, z: Floats) -> Floats:
+        """As if all labels were known (h of Eq. 42)."""
+        members = self.tuples.observed.instances
+        half = 0.5 / np.cosh(np.clip(z[members:] / 2, -300, 300))
+        return np.concatenate([self.tuples.curvature(z[:members]), half**2])
