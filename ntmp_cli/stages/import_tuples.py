@@ -109,7 +109,8 @@ def import_tuples(
     by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
     """
     problems = Problems()
-    opened = _open(config, inputs, block_bytes, problems)
+    with long_step("opening the input"):
+        opened = _open(config, inputs, block_bytes, problems)
     if workers is not None:
         require_tables(opened)
     named = (file for path in inputs.paths().values() for file in files_read(path) if isinstance(file, Path))

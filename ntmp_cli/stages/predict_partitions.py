@@ -23,6 +23,7 @@ from ntmp_cli.data.user.table_files import CSV_ENDINGS, PARQUET_ENDINGS, STDIN
 from ntmp_cli.data.user.table_sets import files_read, is_tables, require_input, table_paths
 from ntmp_cli.errors import ArtifactError, InterruptedRunError, UsageError
 from ntmp_cli.interrupts import stop_requested
+from ntmp_cli.progress import long_step
 from ntmp_cli.stages.predict import (
     PredictOptions,
     ScoredTable,
@@ -50,7 +51,8 @@ def predict_partitions(
     run = open_run(run_path)
     partitions = partitions_of(source)
     refuse_overlap(out, (run_path, *files_read(source)))
-    scorer = Scoring(run, config, options.device)
+    with long_step("loading the classifier"):
+        scorer = Scoring(run, config, options.device)
     # What is wrong with every table is said once, before any of them is scored.
     open_rows(run, config, partitions[0].source, options)
     output = PartitionedOutput(out, COUNTS)
