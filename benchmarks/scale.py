@@ -1,19 +1,23 @@
-"""How costs grow: CPU seconds and peak memory at three sizes, and the exponent of each, with the bare limit beside it.
+"""How costs grow: CPU seconds and peak memory at several sizes, the exponent of each, and the bare limit beside it.
 
 `python -m benchmarks.scale [NAME …]` measures every growth, or those that are named, each size in a process of its own,
-and writes benchmarks/SCALE.md. Rows of growths that were not measured stay. An exponent of 1 is linear; it is that of
-the two largest sizes. The goal is at most 1.1, and memory that does not grow with rows, tuples or runs.
+and writes benchmarks/SCALE.md. After `--minutes` it stops; the same command goes on with what is missing (results are
+in benchmarks/scale.json; `--again` measures anew). `--shrink 100` divides all sizes, for a trial. An exponent of 1 is
+linear; it is that of the two largest sizes. The goal is at most 1.1, and memory that does not grow with rows, tuples or
+runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from benchmarks.continued import Measurements, OutOfTimeError
+
 PAGE = Path(__file__).with_name("SCALE.md")
 WIDE_ROWS = 2000
 HEAD = """# How costs grow
@@ -29,8 +35,8 @@ HEAD = """# How costs grow
 Written by `python -m benchmarks.scale`: CPU seconds and peak memory of a process, and the exponent between the two
 largest sizes (1 is linear). Bare is the same work without ntmp: pyarrow or NumPy reading the file.
 
-| what | sizes | CPU seconds | exponent | peak MB | exponent | bare CPU seconds |
-| --- | --- | --- | --- | --- | --- | --- |
+| what | sizes | CPU seconds | exponent | peak MB | exponent | bare CPU seconds | bare peak MB |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -227,20 +233,28 @@ GROWTHS = {
 }
 
 
-def measure(name: str) -> Iterator[tuple[int, tuple[float, float], tuple[float, float] | None]]:
+def measure(name: str, shrink: int, results: Measurements) -> list[Any]:
     """(size, CPU seconds and peak memory of ntmp, those of the bare limit) of every size."""
     growth = GROWTHS[name]
-    for size in growth.sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            _in_process(name, "prepare", size, folder)
-            ours = _in_process(name, "ours", size, folder)
-            yield size, ours, None if growth.bare is None else _in_process(name, "bare", size, folder)
+    sizes = [max(1, size // shrink) for size in growth.sizes]
+    return [[size, *results.of(f"{name} {size}", partial(_measured, name, size, results))] for size in sizes]
 
 
-def _in_process(name: str, what: str, size: int, folder: str) -> tuple[float, float]:
+def _measured(name: str, size: int, results: Measurements) -> list[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        whats = ("prepare", "ours") if GROWTHS[name].bare is None else ("prepare", "ours", "bare")
+        _, ours, *bare = [_in_process(name, what, size, folder, results.seconds_left()) for what in whats]
+    return [ours, bare[0] if bare else None]
+
+
+def _in_process(name: str, what: str, size: int, folder: str, seconds: float) -> tuple[float, float]:
     words = [sys.executable, "-m", "benchmarks.scale", "--one", name, what, str(size), folder]
-    seconds, peak = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-2:]
-    return float(seconds), float(peak)
+    try:
+        ended = subprocess.run(words, check=True, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise OutOfTimeError from None
+    cpu, peak = ended.stdout.split()[-2:]
+    return float(cpu), float(peak)
 
 
 def _one(name: str, what: str, size: int, folder: Path) -> None:
@@ -269,7 +283,9 @@ def exponent(sizes: list[int], values: list[float]) -> float:
 def row(name: str, measured: list[Any]) -> str:
     sizes = [size for size, _, _ in measured]
     seconds, peaks = ([ours[at] for _, ours, _ in measured] for at in (0, 1))
-    bare = " / ".join("–" if other is None else f"{other[0]:.1f}" for _, _, other in measured)
+    bare, bare_peaks = (
+        " / ".join("–" if other is None else f"{other[at]:.{1 - at}f}" for _, _, other in measured) for at in (0, 1)
+    )
     cells = [
         f"{name} ({GROWTHS[name].unit})",
         " / ".join(f"{size:,}" for size in sizes),
@@ -278,21 +294,46 @@ def row(name: str, measured: list[Any]) -> str:
         " / ".join(f"{value:.0f}" for value in peaks),
         f"{exponent(sizes, peaks):.2f}",
         bare,
+        bare_peaks,
     ]
     return "| " + " | ".join(cells) + " |\n"
 
 
-def main(names: list[str]) -> None:
-    lines = PAGE.read_text(encoding="utf-8").splitlines(keepends=True) if PAGE.exists() else []
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(GROWTHS))
+    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--shrink", type=int, default=1)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in GROWTHS]:
+        parser.error(f"unknown: {unknown[0]}")
+    results = Measurements(options.page.with_name(options.page.stem.lower() + ".json"), options.minutes)
+    names = options.names or list(GROWTHS)
+    for name in names if options.again else ():
+        results.forget(f"{name} ")
+    lines = options.page.read_text(encoding="utf-8").splitlines(keepends=True) if options.page.exists() else []
     rows = {line.split()[1]: line for line in lines if line.startswith("| ") and line.split()[1] in GROWTHS}
-    for name in names or list(GROWTHS):
-        rows[name] = row(name, list(measure(name)))
+    for name in names:
+        try:
+            rows[name] = row(name, measure(name, options.shrink, results))
+        except OutOfTimeError:
+            print(f"out of time in {name}; the same command goes on from there")
+            break
         print(rows[name], end="", flush=True)
-        PAGE.write_text(HEAD + "".join(rows[known] for known in GROWTHS if known in rows), encoding="utf-8")
+        text = HEAD + "".join(_whole(rows[known]) for known in GROWTHS if known in rows)
+        options.page.write_text(text, encoding="utf-8")
+
+
+def _whole(line: str) -> str:
+    """A row as of now: rows measured before had no bare memory."""
+    missing = HEAD.splitlines()[-1].count("|") - line.count("|")
+    return line.rstrip("\n") + " – |" * missing + "\n"
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         _one(sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
     else:
-        main(sys.argv[1:])
+        main()

@@ -59,8 +59,11 @@ def folder_of_tables() -> None:
     assert run(shlex.split("import-tuples tuples.csv --unlabeled unlabeled.csv --out work/tuples")) == 0
     assert run(shlex.split("train --tuples work/tuples --model linear --prior 0.4 --out work/run")) == 0
     Path("new").mkdir()
-    for name in ("a", "b"):
+    Path("rows").mkdir()
+    for number, name in enumerate(("a", "b")):
         table(f"new/{name}.csv", 20)
+        ids = [4 * number + row // 3 for row in range(60)]  # some tuples have rows in both
+        table(f"rows/{name}.csv", 60, tuple_id=list(ids), count=[1] * 60)
 
 
 def counts_of_three_classes() -> None:

@@ -1,7 +1,7 @@
-"""A folder of tables, made one by one, by any process that sees it: what is done is known by a record per table.
+"""A folder of files, made one by one, by any process that sees it: what is done is known by a record per file.
 
-A table comes first, then its record; the manifest comes last. What a killed process left has no record, and is made
-again. Names that begin with _ are no tables for those who read the folder as one table.
+A file comes first, then its record; the manifest, if there is one, comes last. What a killed process left has no
+record, and is made again. Names that begin with _ are no tables for those who read the folder as one table.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from ntmp_cli import __version__
-from ntmp_cli.artifacts.locking import folder_lock
+from ntmp_cli.artifacts.locking import folder_lock, remove
 from ntmp_cli.artifacts.manifest import FORMAT_VERSION, canonical_json, sha256_file, strict_json
-from ntmp_cli.artifacts.table_writer import IfFileExists
 from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.errors import UsageError
 from ntmp_cli.storage import Location, StorageUrl
@@ -26,17 +25,19 @@ MANIFEST = "_manifest.json"
 CONTROL = "_ntmp"
 # Requests to a server at a time.
 REQUESTS = 16
+# "resume" is for folders of intermediate files: what other settings or inputs made is removed.
+IfFolderExists = Literal["fail", "overwrite", "resume"]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A table to be read, and the name of the table that is made of it, relative to the output folder."""
+    """A file to be read, and the name of the file that is made of it, relative to the output folder."""
 
     source: Location
     name: str
 
     def state(self) -> dict[str, Any]:
-        """What tells whether the table to be read has changed: its size, and when it was written."""
+        """What tells whether the file to be read has changed: its size, and when it was written."""
         source = self.source
         if isinstance(source, StorageUrl):
             return {"bytes": source.size(), "modified_ns": source.modified_ns()}
@@ -45,10 +46,10 @@ class Partition:
 
 
 class PartitionedOutput:
-    """The output folder, by path or URL."""
+    """The output folder, by path or URL; `counts` are the whole numbers that every record has of its file."""
 
-    def __init__(self, folder: Location) -> None:
-        self.folder = folder
+    def __init__(self, folder: Location, counts: Sequence[str] = ("rows",)) -> None:
+        self.folder, self._counts = folder, counts
         self._plan, self._records = folder / CONTROL / "plan.json", folder / CONTROL / "done"
 
     @contextmanager
@@ -68,9 +69,11 @@ class PartitionedOutput:
             yield
 
     def waiting(
-        self, plan: Mapping[str, Any], partitions: Sequence[Partition], if_exists: IfFileExists
+        self, plan: Mapping[str, Any], partitions: Sequence[Partition], if_exists: IfFolderExists
     ) -> list[Partition]:
         """Check the folder, and give the partitions that are not done yet. Nothing is made."""
+        if if_exists == "resume":
+            self._forget_others(plan, partitions)
         self._require_own()
         before = _read_json(self._plan)
         records = self._all_records() if before is not None else {}
@@ -109,14 +112,18 @@ class PartitionedOutput:
 
     def is_recorded(self, partition: Partition) -> bool:
         """Whether a partition is seen to be done from here."""
-        return self._is_done(_read_json(self._record_of(partition.name)), partition, by_hash=False)
+        return self._is_done(self._read_record(self._record_of(partition.name)), partition, by_hash=False)
+
+    def records(self, partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+        """The records of partitions that are done."""
+        return self._in_threads(lambda one: self._read_record(self._record_of(one.name)) or {}, partitions)
 
     def finish(self, plan: Mapping[str, Any], partitions: Sequence[Partition]) -> list[dict[str, Any]]:
         """Write the manifest, the last file; the records of all partitions."""
-        records = self._in_threads(lambda one: _read_json(self._record_of(one.name)) or {}, partitions)
+        records = self.records(partitions)
         files = [{"path": one["name"], **one["output"], "input": {"bytes": one["input"]["bytes"]}} for one in records]
         manifest = {"kind": "predictions", **self._with_version(plan), "files": files}
-        for count in ("rows", "positive"):
+        for count in self._counts:
             manifest[count] = sum(file[count] for file in files)
         _write(self.folder / MANIFEST, canonical_json(manifest))
         return records
@@ -158,10 +165,24 @@ class PartitionedOutput:
         return sorted(place.glob("*.json")) if isinstance(place, Path) else place.children()
 
     def _all_records(self) -> dict[str, dict[str, Any]]:
-        records = self._in_threads(_read_json, self._record_files())
+        records = self._in_threads(self._read_record, self._record_files())
         return {record["name"]: record for record in records if record is not None}
 
-    def _clear(self, records: Mapping[str, dict[str, Any]]) -> None:
+    def _read_record(self, place: Location) -> dict[str, Any] | None:
+        value = _read_json(place)
+        return value if value is not None and _is_record(value, self._counts) else None
+
+    def _forget_others(self, plan: Mapping[str, Any], partitions: Sequence[Partition]) -> None:
+        """Remove what was made by another plan, or of files that are no longer among the inputs."""
+        assert isinstance(self.folder, Path), "intermediate files are on a disk"
+        if _read_json(self._plan) != self._with_version(plan):
+            for child in self.folder.iterdir() if self.folder.exists() else ():
+                remove(child)
+            return
+        for name in self._all_records().keys() - {partition.name for partition in partitions}:
+            self._clear([name])
+
+    def _clear(self, records: Iterable[str]) -> None:
         """Remove what was made here before, and nothing else."""
         for name in records:
             _delete(self.folder / name)
@@ -190,14 +211,10 @@ def _read_json(place: Location) -> dict[str, Any] | None:
         value = strict_json(raw)
     except ValueError:
         return None
-    if not isinstance(value, dict):
-        return None
-    if place.name != "plan.json" and not _is_record(value):
-        return None
-    return value
+    return value if isinstance(value, dict) else None
 
 
-def _is_record(value: dict[str, Any]) -> bool:
+def _is_record(value: dict[str, Any], counted: Sequence[str]) -> bool:
     name, made, read, notes = (value.get(key) for key in ("name", "output", "input", "notes"))
     if not (isinstance(name, str) and all(isinstance(part, dict) for part in (made, read, notes))):
         return False
@@ -205,7 +222,7 @@ def _is_record(value: dict[str, Any]) -> bool:
     assert isinstance(read, dict)
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts and path.parts[:1] != (CONTROL,)
-    counts = all(type(made.get(key)) is int for key in ("bytes", "rows", "positive"))
+    counts = all(type(made.get(key)) is int for key in ("bytes", *counted))
     return inside and counts and isinstance(made.get("sha256"), str) and type(read.get("bytes")) is int
 
 

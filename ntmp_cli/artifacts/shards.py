@@ -44,16 +44,27 @@ def write_tuple_shards(
         name = f"{folder}/tuples-{number:05d}.h5"
         sizes = np.concatenate([np.diff(segment.offsets) for segment in segments])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        with hdf5.create(staging.file(name), "tuples") as file:
-            like = segments[0].instances
-            file.reserve("instances", (int(offsets[-1]), *like.shape[1:]), like.dtype, scale=scale)
-            start = 0
-            for segment in segments:
-                start = file.fill("instances", start, segment.instances)
-            file.put("offsets", offsets)
-            counts = join([segment.counts for segment in segments])
-            file.put("counts", counts if are_records(counts) else counts.astype(np.int64))
+        counts = join([segment.counts for segment in segments])
+        write_tuples(staging.file(name), (segment.instances for segment in segments), offsets, counts, scale=scale)
         staging.add(name, rows=len(sizes))
+
+
+def write_tuples(
+    path: Path, pieces: Iterable[NDArray[np.generic]], offsets: NDArray[np.int64], counts: Counts, *, scale: float
+) -> None:
+    """One shard: the instances of its tuples piece by piece, tuple boundaries and recorded counts."""
+    with hdf5.create(path, "tuples") as file:
+        _fill(file, pieces, int(offsets[-1]), scale)
+        file.put("offsets", offsets)
+        file.put("counts", counts if are_records(counts) else counts.astype(np.int64))
+
+
+def _fill(file: hdf5.Writer, pieces: Iterable[NDArray[np.generic]], rows: int, scale: float) -> None:
+    start = 0
+    for number, piece in enumerate(pieces):
+        if number == 0:
+            file.reserve("instances", (rows, *piece.shape[1:]), piece.dtype, scale=scale)
+        start = file.fill("instances", start, piece)
 
 
 def _regroup(blocks: Iterable[TupleBlock], shard_size: int) -> Iterator[list[TupleBlock]]:
@@ -81,13 +92,14 @@ def write_instances(
     staging: Staging, name: str, pieces: Iterable[NDArray[np.generic]], rows: int, *, scale: float
 ) -> None:
     """One file of `rows` plain instances, written piece by piece."""
-    with hdf5.create(staging.file(name), "instances") as file:
-        start = 0
-        for number, piece in enumerate(pieces):
-            if number == 0:
-                file.reserve("instances", (rows, *piece.shape[1:]), piece.dtype, scale=scale)
-            start = file.fill("instances", start, piece)
+    write_plain(staging.file(name), pieces, rows, scale=scale)
     staging.add(name, rows=rows)
+
+
+def write_plain(path: Path, pieces: Iterable[NDArray[np.generic]], rows: int, *, scale: float) -> None:
+    """As `write_instances`, wherever the file is."""
+    with hdf5.create(path, "instances") as file:
+        _fill(file, pieces, rows, scale)
 
 
 def tuple_shard_names(artifact: TuplesArtifact, split: str) -> list[str]:

@@ -1,13 +1,14 @@
-"""A nameless temporary file for rows that are read in one order and needed in another."""
+"""Rows that are read in one order and needed in another: a nameless temporary file, or files that processes share."""
 
 from __future__ import annotations
 
 import mmap
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,15 @@ from numpy.typing import NDArray
 # Scattered rows that are read before their pages are released, and most bytes of them.
 SCATTERED_ROWS = 2048
 SCATTERED_BYTES = 16 * 2**20
+# Files of shared rows that are open at a time.
+OPEN_FILES = 64
+
+
+class GatheredRows(Protocol):
+    """Rows that are numbered from 0."""
+
+    def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of the rows of these numbers, in this order."""
 
 
 class TemporaryRows:
@@ -22,7 +32,7 @@ class TemporaryRows:
 
     def __init__(self, folder: Path | None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
-        self._map: mmap.mmap | None = None
+        self._mapped: _MappedFile | None = None
         self._shape: tuple[int, ...] = ()
         self._dtype: np.dtype[Any] = np.dtype(np.uint8)
         self.rows = 0
@@ -31,10 +41,8 @@ class TemporaryRows:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._map is not None:
-            # An error on the way, such as too little memory, may still hold rows; the map goes with it.
-            with suppress(BufferError):
-                self._map.close()
+        if self._mapped is not None:
+            self._mapped.close()
         self._file.close()
 
     def append(self, rows: NDArray[Any]) -> None:
@@ -53,10 +61,64 @@ class TemporaryRows:
         """A copy of the rows of these numbers, in this order."""
         if not len(numbers):
             return np.empty((0, *self._shape), self._dtype)
-        if self._map is None:
+        if self._mapped is None:
             self._file.flush()
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        stored = np.frombuffer(self._map, self._dtype).reshape(-1, *self._shape)
+            self._mapped = _MappedFile(self._file, self.rows, self._shape, self._dtype)
+        return self._mapped.gather(numbers)
+
+
+class RowFiles:
+    """Rows of float64 in files, numbered across them in their order; what follows the rows in a file is not read."""
+
+    def __init__(self, files: Sequence[tuple[Path, int]], columns: int) -> None:
+        self._files, self._columns = files, columns
+        self._starts = np.cumsum([0, *(rows for _, rows in files)])
+        self._open: dict[int, _MappedFile] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of the rows of these numbers, in this order."""
+        which = np.searchsorted(self._starts, numbers, side="right") - 1
+        rows = np.empty((len(numbers), self._columns))
+        for file in np.unique(which).tolist():
+            places = np.flatnonzero(which == file)
+            inside = self._mapped(file).gather(numbers[places] - self._starts[file])
+            if len(places) == len(numbers):
+                return inside
+            rows[places] = inside
+        return rows
+
+    def _mapped(self, file: int) -> _MappedFile:
+        if file not in self._open:
+            if len(self._open) >= OPEN_FILES:
+                self._open.pop(next(iter(self._open))).close()
+            path, rows = self._files[file]
+            with path.open("rb") as stream:
+                self._open[file] = _MappedFile(stream, rows, (self._columns,), np.dtype(np.float64))
+        return self._open[file]
+
+
+class _MappedFile:
+    """Rows at the beginning of a file, mapped into memory."""
+
+    def __init__(self, file: IO[bytes], rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._rows, self._shape, self._dtype = rows, shape, dtype
+
+    def close(self) -> None:
+        # An error on the way, such as too little memory, may still hold rows; the map goes with it.
+        with suppress(BufferError):
+            self._map.close()
+
+    def gather(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        values = self._rows * int(np.prod(self._shape))
+        stored = np.frombuffer(self._map, self._dtype, values).reshape(-1, *self._shape)
         first, last = int(numbers[0]), int(numbers[-1])
         in_a_row = last - first == len(numbers) - 1 and bool((np.diff(numbers) == 1).all())
         # Scattered rows are read one page each: with read-ahead a few thousand fill a hundred megabytes.
@@ -76,5 +138,5 @@ class TemporaryRows:
 
     def _advise(self, what: str) -> None:
         """Advise the system about the pages, where it supports that."""
-        if self._map is not None and hasattr(mmap, what):
+        if hasattr(mmap, what):
             self._map.madvise(getattr(mmap, what))

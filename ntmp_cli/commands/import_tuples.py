@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, IfExists, Json, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, IfExists, Json, with_config, workers_of
 from ntmp_cli.commands.show import identity, show
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.errors import UsageError
@@ -47,6 +47,35 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Read everything, show how the files are understood, and write nothing.")
 ]
 
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Read tables and write shards by several processes: local or ray. Default: one process; local with "
+        "--jobs.",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="Tables or shards at a time. Default: as many as the cores allow.",
+        show_default=False,
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. INPUT and OUT must lie where "
+        "all nodes see them.",
+        show_default=False,
+    ),
+]
+
 
 @with_config(ImportTuplesConfig)
 def command(
@@ -59,6 +88,9 @@ def command(
     allow_outside: AllowOutside = False,
     dry_run: DryRun = False,
     if_exists: IfExists = "fail",
+    engine: Engine = None,
+    jobs: Jobs = None,
+    ray_address: RayAddress = None,
     json: Json = False,
 ) -> None:
     """Import your own rows with tuple ids and counts. Creates a tuples directory.
@@ -77,7 +109,8 @@ def command(
         return
     if out is None:
         raise UsageError("--out is missing", hint="Name the directory to create, or look first with --dry-run.")
-    imported = stage.import_tuples(config, inputs, out, if_exists=if_exists)
+    workers = workers_of(engine, jobs, ray_address)
+    imported = stage.import_tuples(config, inputs, out, if_exists=if_exists, workers=workers)
     shown = {"tuples", "instances", "unlabeled", "test", "strata", "features", "warnings"}
     summary = imported.summary
     result = {**identity(imported, out), **summary.model_dump(mode="json", include=shown, exclude_unset=True)}

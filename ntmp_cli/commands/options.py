@@ -10,15 +10,19 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
 from ntmp_cli.config import PANELS
+from ntmp_cli.errors import UsageError
 from ntmp_cli.plugins import plugin_files
 from ntmp_cli.settings import Settings, load
 from ntmp_cli.storage import location
+
+if TYPE_CHECKING:
+    from ntmp_cli.artifacts.partition_calls import Workers
 
 IfExistsChoice = Literal["fail", "skip", "overwrite"]
 
@@ -198,6 +202,21 @@ def _option(name: str, field: FieldInfo, complete: Callable[[], list[str]] | Non
         rich_help_panel=str(extra["panel"]) if isinstance(extra, dict) and "panel" in extra else None,
     )
     return _keyword(name, kind, option)
+
+
+def workers_of(
+    engine: str | None, jobs: int | None, ray_address: str | None, threads: int = 1, *, gpu: bool = False
+) -> Workers | None:
+    """The processes that --engine, --jobs and --ray-address ask for; None for this process alone."""
+    if engine is None and jobs is None:
+        if ray_address is not None:
+            raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
+        return None
+    from ntmp_cli.artifacts.partition_calls import Workers
+    from ntmp_cli.sweeps.engine import Resources, engines
+
+    engines.get(engine or "local")
+    return Workers(engine or "local", Resources(jobs, threads, ray_address, gpu))
 
 
 def _keyword(name: str, kind: Any, option: Any) -> inspect.Parameter:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, Device, Json, Threads, with_config
+from ntmp_cli.commands.options import PATH_OR_URL, AllowOutside, Device, Json, Threads, with_config, workers_of
 from ntmp_cli.commands.show import show
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.errors import UsageError
@@ -94,17 +94,14 @@ def command(
     from ntmp_cli.commands.views import group_prediction_view, prediction_view
     from ntmp_cli.stages.predict import PredictOptions, predict_rows
 
-    if engine is not None or jobs is not None:
-        from ntmp_cli.stages.predict_partitions import Workers, predict_partitions
-        from ntmp_cli.sweeps.engine import Resources
+    workers = workers_of(engine, jobs, ray_address, threads or 1, gpu=device.startswith("cuda"))
+    if workers is not None:
+        from ntmp_cli.stages.predict_partitions import predict_partitions
 
         options = PredictOptions(if_exists, device, raw_ids=raw_ids, allow_outside=allow_outside)
-        resources = Resources(jobs, threads or 1, ray_address, device.startswith("cuda"))
-        made = predict_partitions(config, run, source, out, options, Workers(engine or "local", resources))
+        made = predict_partitions(config, run, source, out, options, workers)
         show(made, json, lambda console: prediction_view(console, made))
         return
-    if ray_address is not None:
-        raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
     to_stdout = out == Path("-")
     if to_stdout and json:
         raise UsageError("--json and --out - both write to stdout", hint="Name a file, or leave --json out.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import IfExists, Plan, Staging, TuplesArtifact, existing_output, open_artifact, publishing
 from ntmp_cli.artifacts.feature_rows import FeatureRow, feature_rows, is_long, listed_rows
-from ntmp_cli.artifacts.layout import BLOCKS, FEATURES, MAPPING, TEST_INSTANCES, TEST_LABELS, TUPLE_IDS
+from ntmp_cli.artifacts.import_shards import Shard, instance_format, pool_shards, test_shards, tuple_shards, write_shard
+from ntmp_cli.artifacts.import_work import discard_work, import_work, require_tables
+from ntmp_cli.artifacts.layout import BLOCKS, FEATURES, MAPPING, TEST_LABELS, TUPLE_IDS
 from ntmp_cli.artifacts.manifest import sha256_file
 from ntmp_cli.artifacts.oracle import writing_oracle
-from ntmp_cli.artifacts.shards import SHARD_BYTES, TupleBlock, write_instances, write_tuple_shards
+from ntmp_cli.artifacts.partition_calls import Workers
 from ntmp_cli.artifacts.summaries import TuplesSummary
 from ntmp_cli.artifacts.summary_fields import (
     InstanceSummary,
@@ -31,23 +34,32 @@ from ntmp_cli.artifacts.summary_fields import (
     StratumRow,
     strata_rows,
 )
-from ntmp_cli.artifacts.temporary_rows import TemporaryRows
+from ntmp_cli.artifacts.temporary_rows import GatheredRows, TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.counting.laws import parse_law
 from ntmp_cli.counting.recorded import exact_rows, known_counts
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.data.user.count_cells import CountColumn
-from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks, runs_of_tuples
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
-from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures, Roles, TableFeatures, blocks_of, fit_table
+from ntmp_cli.data.user.mapping import (
+    BlockStatistics,
+    FeatureMapping,
+    ImageFeatures,
+    Roles,
+    block_statistics,
+    blocks_of,
+    coded_columns,
+    fit_blocks,
+)
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.reading import ImportedRows, ImportSources, Survey, read_rows
 from ntmp_cli.data.user.rows import FeatureColumns
 from ntmp_cli.data.user.streams import BLOCK_BYTES
 from ntmp_cli.data.user.table_files import LateTextError
 from ntmp_cli.data.user.table_sets import files_read, table_paths
-from ntmp_cli.progress import Advance, long_step
+from ntmp_cli.progress import long_step
 from ntmp_cli.randomness import stream
 from ntmp_cli.storage import Location, StorageUrl
 
@@ -57,10 +69,12 @@ log = logging.getLogger(__name__)
 # so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
 STATISTICS_BYTES = 64 * 2**20
-PIECE_BYTES = 4 * 2**20
 # This many zeros and no count below this limit may mean suppressed counts.
 FEW_ZEROS = 5
 SUPPRESSED_FROM = 3
+
+# From blocks of row numbers, and the columns of few categories, to the statistics of the blocks, in order.
+StatisticsOf = Callable[[Sequence[NDArray[np.int64]], Sequence[int]], Iterable[BlockStatistics]]
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,15 @@ class _Splits:
     unlabeled: dict[str, NDArray[np.int64]]
 
 
+@dataclass(frozen=True)
+class _Read:
+    """All that the shards of an import follow from."""
+
+    imported: ImportedRows
+    splits: _Splits
+    mapping: FeatureMapping
+
+
 def import_tuples(
     config: ImportTuplesConfig,
     inputs: Inputs,
@@ -78,14 +101,18 @@ def import_tuples(
     *,
     if_exists: IfExists = "fail",
     block_bytes: int = BLOCK_BYTES,
+    workers: Workers | None = None,
 ) -> TuplesArtifact:
-    """Read the user's files and publish them as a tuples directory.
+    """Read the user's files and publish them as a tuples directory. The bytes do not depend on `workers`.
 
     Rows of a tuple may lie anywhere: they are read into a nameless file beside the output, and gathered from it shard
     by shard. Memory holds blocks of rows and a few bytes per row, whatever the features take.
     """
     problems = Problems()
-    opened = _open(config, inputs, block_bytes, problems)
+    with long_step("opening the input"):
+        opened = _open(config, inputs, block_bytes, problems)
+    if workers is not None:
+        require_tables(opened)
     named = (file for path in inputs.paths().values() for file in files_read(path) if isinstance(file, Path))
     reads = (*named, *_places_of_images(inputs, opened))
     with long_step("hashing the input"):
@@ -93,17 +120,36 @@ def import_tuples(
     plan = Plan("tuples", config.model_dump(mode="json"), config.seed, lineage, reads)
     if kept := existing_output(out, plan, if_exists):
         return kept
+    if workers is not None:
+        with import_work(out, block_bytes, workers) as work:
+            if (rows := work.read(opened, config.positive, config.max_categories)) is not None:
+                read = _understood(config, opened, rows, work.statistics)
+                pieces = [shard for _, _, _, shards in _shards(read) for shard in shards]
+                work.write_shards(pieces, read.mapping)
+                with publishing(out, plan, if_exists=if_exists) as staging:
+                    work.add_shards(staging, pieces)
+                    _write_rest(staging, inputs, read)
+                return open_artifact(out, "tuples")
+        log.info("the tables are read by one process, which says what is special about them")
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
         pa.default_memory_pool().release_unused()  # free the blocks before the next step
-        splits = _split(imported, config)
-        with long_step("computing means and spreads"):
-            mapping = _fit(config, opened, imported, splits, temporary)
-        _write(staging, imported, splits, mapping, temporary)
-        staging.summary = _summary(inputs, opened, imported, splits, mapping)
-        for text in staging.summary.warnings:
-            log.warning(text)
+        read = _understood(config, opened, imported, partial(_statistics, temporary))
+        for what, unit, total, shards in _shards(read):
+            with long_step(what, total, unit) as advance:
+                for shard in shards:
+                    write_shard(staging.file(shard.name), shard, read.mapping, temporary, advance)
+                    staging.add(shard.name, rows=len(shard))
+        _write_rest(staging, inputs, read)
+    discard_work(out)
     return open_artifact(out, "tuples")
+
+
+def _statistics(
+    rows: GatheredRows, blocks: Sequence[NDArray[np.int64]], coded: Sequence[int]
+) -> Iterator[BlockStatistics]:
+    for block in blocks:
+        yield block_statistics(rows.gather(block), coded)
 
 
 class RawFeature(Record):
@@ -229,8 +275,20 @@ def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
     return _Splits({"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)}, pool)
 
 
+def _understood(
+    config: ImportTuplesConfig, opened: ImportSources, imported: ImportedRows, statistics: StatisticsOf
+) -> _Read:
+    splits = _split(imported, config)
+    with long_step("computing means and spreads"):
+        return _Read(imported, splits, _fit(config, opened, imported, splits, statistics))
+
+
 def _fit(
-    config: ImportTuplesConfig, opened: ImportSources, imported: ImportedRows, splits: _Splits, temporary: TemporaryRows
+    config: ImportTuplesConfig,
+    opened: ImportSources,
+    imported: ImportedRows,
+    splits: _Splits,
+    statistics: StatisticsOf,
 ) -> FeatureMapping:
     """The mapping, its statistics from training instances only: not from held-out ones, not from test rows."""
     names, images = opened.main.columns, opened.main.image_features()
@@ -239,30 +297,25 @@ def _fit(
         return FeatureMapping(roles=_roles(config), features=images)
     rows = np.sort(np.concatenate([splits.tuples["train"].rows, splits.unlabeled["train"]]))
     size = max(1, min(STATISTICS_ROWS, STATISTICS_BYTES // (8 * len(names))))
-    blocks = (temporary.gather(block) for block in blocks_of(rows, size))
-    features = fit_table(names, imported.survey.texts, blocks, config.hash_width)
+    texts = imported.survey.texts
+    blocks = statistics(list(blocks_of(rows, size)), coded_columns(names, texts))
+    features = fit_blocks(names, texts, blocks, config.hash_width)
     return FeatureMapping(roles=_roles(config), ignored=config.ignore, features=features)
 
 
-def _write(
-    staging: Staging, imported: ImportedRows, splits: _Splits, mapping: FeatureMapping, temporary: TemporaryRows
-) -> None:
-    shape, dtype, scale = _instance(mapping)
-    item = int(np.prod(shape)) * dtype.itemsize
-    for split, tuples in splits.tuples.items():
-        per_shard = max(1, round(SHARD_BYTES * len(tuples) / (item * len(tuples.rows))))
-        with long_step(f"writing tuples ({split})", len(tuples), "tuples") as advance:
-            blocks = _blocks(tuples, max(1, PIECE_BYTES // item), mapping, temporary, advance)
-            write_tuple_shards(staging, split, blocks, shard_size=per_shard, scale=scale)
-    for split, rows in splits.unlabeled.items():
-        with long_step(f"writing the pool ({split})", len(rows), "rows") as advance:
-            for number, shard in enumerate(blocks_of(rows, max(1, SHARD_BYTES // item))):
-                name = f"{split}/unlabeled-{number:05d}.h5"
-                write_instances(staging, name, _pieces(shard, item, mapping, temporary), len(shard), scale=scale)
-                advance(len(shard))
-    if len(imported.test):
-        pieces = _pieces(imported.test, item, mapping, temporary)
-        write_instances(staging, TEST_INSTANCES, pieces, len(imported.test), scale=scale)
+def _shards(read: _Read) -> Iterator[tuple[str, str, int, Iterator[Shard]]]:
+    """What is written: in words, its unit, how many of them, and its shards."""
+    for split, tuples in read.splits.tuples.items():
+        yield f"writing tuples ({split})", "tuples", len(tuples), tuple_shards(split, tuples, read.mapping)
+    for split, rows in read.splits.unlabeled.items():
+        yield f"writing the pool ({split})", "rows", len(rows), pool_shards(split, rows, read.mapping)
+    test = read.imported.test
+    yield "writing the test rows", "rows", len(test), test_shards(test)
+
+
+def _write_rest(staging: Staging, inputs: Inputs, read: _Read) -> None:
+    """All files but the shards, and the summary."""
+    imported, splits, mapping = read.imported, read.splits, read.mapping
     if imported.labels is not None:
         with writing_oracle(staging, TEST_LABELS) as oracle:
             oracle.append(labels=imported.labels)
@@ -272,36 +325,9 @@ def _write(
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
     if imported.tuples.blocks:
         staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
-
-
-def _blocks(
-    tuples: Grouped, rows: int, mapping: FeatureMapping, temporary: TemporaryRows, advance: Advance
-) -> Iterator[TupleBlock]:
-    """Blocks of tuples that have about so many rows."""
-    for start, stop in runs_of_tuples(tuples.offsets, rows):
-        a, b = tuples.offsets[start], tuples.offsets[stop]
-        instances = _instances(mapping, temporary.gather(tuples.rows[a:b]))
-        yield TupleBlock(instances, tuples.offsets[start : stop + 1] - a, tuples.counts[start:stop])
-        advance(stop - start)
-
-
-def _pieces(
-    rows: NDArray[np.int64], item: int, mapping: FeatureMapping, temporary: TemporaryRows
-) -> Iterator[NDArray[np.generic]]:
-    for block in blocks_of(rows, max(1, PIECE_BYTES // item)):
-        yield _instances(mapping, temporary.gather(block))
-
-
-def _instances(mapping: FeatureMapping, cells: NDArray[Any]) -> NDArray[np.generic]:
-    features = mapping.features
-    return features.apply(cells) if isinstance(features, TableFeatures) else cells[:, : features.shape[0]]
-
-
-def _instance(mapping: FeatureMapping) -> tuple[list[int], np.dtype[Any], float]:
-    """Shape, type and scale of an instance."""
-    if isinstance(mapping.features, ImageFeatures):
-        return list(mapping.features.shape), np.dtype(mapping.features.dtype), mapping.features.scale
-    return [mapping.features.width], np.dtype(np.float32), 1.0
+    staging.summary = _summary(inputs, read)
+    for text in staging.summary.warnings:
+        log.warning(text)
 
 
 def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
@@ -317,10 +343,9 @@ def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     }
 
 
-def _summary(
-    inputs: Inputs, opened: ImportSources, imported: ImportedRows, splits: _Splits, mapping: FeatureMapping
-) -> TuplesSummary:
-    shape, dtype, scale = _instance(mapping)
+def _summary(inputs: Inputs, read: _Read) -> TuplesSummary:
+    imported, splits, mapping = read.imported, read.splits, read.mapping
+    shape, dtype, scale = instance_format(mapping)
     sizes = _sizes(imported, splits)
     strata: tuple[StratumRow, ...] = sizes["strata"].train
     total = sum(row.tuples for row in strata)

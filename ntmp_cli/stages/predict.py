@@ -91,7 +91,8 @@ def predict_rows(
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
     rows = open_rows(run, config, source, options)
-    scorer = Scoring(run, config, options.device)
+    with long_step("loading the classifier"):
+        scorer = Scoring(run, config, options.device)
     scored = write_scores(rows, scorer, out, options)
     warn_of(scored, rows.where)
     return prediction_facts(scorer, out, scored.rows, scored.positive)

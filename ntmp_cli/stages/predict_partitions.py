@@ -6,8 +6,8 @@ import logging
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from glob import has_magic
 from pathlib import Path, PurePosixPath
@@ -15,14 +15,14 @@ from typing import Any
 
 from ntmp_cli.artifacts import refuse_overlap
 from ntmp_cli.artifacts.manifest import sha256_file
+from ntmp_cli.artifacts.partition_calls import Workers, carry_out, place_text
 from ntmp_cli.artifacts.partitioned import MANIFEST, Partition, PartitionedOutput
 from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.data.user.table_files import CSV_ENDINGS, PARQUET_ENDINGS, STDIN
 from ntmp_cli.data.user.table_sets import files_read, is_tables, require_input, table_paths
-from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError, UsageError
+from ntmp_cli.errors import ArtifactError, InterruptedRunError, UsageError
 from ntmp_cli.interrupts import stop_requested
-from ntmp_cli.plugins import plugin_files
 from ntmp_cli.progress import long_step
 from ntmp_cli.stages.predict import (
     PredictOptions,
@@ -34,20 +34,12 @@ from ntmp_cli.stages.predict import (
     write_scores,
 )
 from ntmp_cli.storage import Location, StorageUrl, file_pieces, location
-from ntmp_cli.sweeps.calls import Call, CallOutcome
-from ntmp_cli.sweeps.engine import Resources, engines
+from ntmp_cli.sweeps.engine import engines
 
 log = logging.getLogger(__name__)
 
-MOST_FAILURES = 5
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The engine that scores, and what it may use."""
-
-    engine: str
-    resources: Resources
+# Of every table, in its record.
+COUNTS = ("rows", "positive")
 
 
 def predict_partitions(
@@ -59,17 +51,18 @@ def predict_partitions(
     run = open_run(run_path)
     partitions = partitions_of(source)
     refuse_overlap(out, (run_path, *files_read(source)))
-    scorer = Scoring(run, config, options.device)
+    with long_step("loading the classifier"):
+        scorer = Scoring(run, config, options.device)
     # What is wrong with every table is said once, before any of them is scored.
     open_rows(run, config, partitions[0].source, options)
-    output = PartitionedOutput(out)
+    output = PartitionedOutput(out, COUNTS)
     plan = {
         "run_sha256": run.sha256,
         "config": config.model_dump(mode="json"),
         "raw_ids": options.raw_ids,
         "threads": workers.resources.threads,
     }
-    with output.locked(), stop_requested() as stopping:
+    with output.locked():
         waiting = output.waiting(plan, partitions, "overwrite" if options.if_exists == "overwrite" else "fail")
         if waiting:
             with output.writing(plan):
@@ -77,11 +70,11 @@ def predict_partitions(
                     "run": str(run_path.absolute()),
                     "run_sha256": run.sha256,
                     "config": config.model_dump(mode="json", exclude_unset=True),
-                    "out": _text(out),
+                    "out": place_text(out),
                     "device": options.device,
                     "flags": {"raw_ids": options.raw_ids, "allow_outside": options.allow_outside},
                 }
-                _score(waiting, arguments, output, workers, stopping)
+                _score(waiting, arguments, output, workers)
         records = output.finish(plan, partitions)
     _warn(records, str(source))
     rows, positive = (sum(record["output"][key] for record in records) for key in ("rows", "positive"))
@@ -149,66 +142,15 @@ def _output_name(name: str) -> str:
     return f"{name[: -len(ending)]}.csv"
 
 
-def _text(place: Location) -> str:
-    """The place as another process needs it, with credentials. It is never written."""
-    return place.raw if isinstance(place, StorageUrl) else str(place.absolute())
-
-
 def _score(
-    waiting: Sequence[Partition],
-    arguments: dict[str, Any],
-    output: PartitionedOutput,
-    workers: Workers,
-    stopping: Any,
+    waiting: Sequence[Partition], arguments: dict[str, Any], output: PartitionedOutput, workers: Workers
 ) -> None:
-    """Have the engine score these tables; one counts as done once its record is seen from here."""
-    threads = workers.resources.threads
-    calls = [
-        Call(one.name, f"{__name__}:score_partition", _call_arguments(one, arguments), None, threads, plugin_files())
-        for one in waiting
-    ]
-    by_name = {one.name: one for one in waiting}
-    failures: dict[str, CallOutcome] = {}
-    start = engines.get(workers.engine)
-    done = 0
-    with (
-        long_step(f"scoring {len(waiting):,} tables", len(waiting), "tables") as advance,
-        closing(start(calls, workers.resources)) as outcomes,
-    ):
-        for outcome in outcomes:
-            if stopping():
-                raise InterruptedRunError(
-                    f"interrupted; {done} of {len(waiting)} tables are scored",
-                    hint="The same command goes on from here.",
-                )
-            if outcome is None:
-                continue
-            advance(1)
-            if outcome.error is None and not output.is_recorded(by_name[outcome.name]):
-                unseen = "its worker scored it, but it is not seen here: OUT must lie where all nodes see it"
-                outcome = CallOutcome(outcome.name, unseen, ArtifactError.exit_code)
-            if outcome.error is None:
-                done += 1
-            else:
-                failures[outcome.name] = outcome
-    if failures:
-        raise _failed(failures, waiting, output.folder)
+    work = f"{__name__}:score_partition"
+    carry_out(waiting, work, lambda one: _call_arguments(one, arguments), output, workers)
 
 
 def _call_arguments(partition: Partition, shared: dict[str, Any]) -> dict[str, Any]:
-    return {**shared, "flags": {**shared["flags"], "source": _text(partition.source), "name": partition.name}}
-
-
-def _failed(failures: dict[str, CallOutcome], waiting: Sequence[Partition], out: Location) -> FailedCellsError:
-    ordered = [failures[one.name] for one in waiting if one.name in failures]
-    lines = [f"{outcome.name}: {outcome.error}" for outcome in ordered[:MOST_FAILURES]]
-    if len(ordered) > MOST_FAILURES:
-        lines.append(f"… and {len(ordered) - MOST_FAILURES} more")
-    return FailedCellsError(
-        f"{len(ordered)} of {len(waiting)} tables could not be scored; {out} holds the others\n  " + "\n  ".join(lines),
-        hint="The same command tries them again and keeps the others.",
-        exit_code=ordered[0].exit_code or 1,
-    )
+    return {**shared, "flags": {**shared["flags"], "source": place_text(partition.source), "name": partition.name}}
 
 
 def _warn(records: Sequence[dict[str, Any]], where: str) -> None:
@@ -231,7 +173,7 @@ def score_partition(
 ) -> None:
     """Score one table: its output first, then its record."""
     scorer = _scorer(run, run_sha256, PredictConfig.model_validate(config), device)
-    partition, output = Partition(location(flags["source"]), flags["name"]), PartitionedOutput(location(out))
+    partition, output = Partition(location(flags["source"]), flags["name"]), PartitionedOutput(location(out), COUNTS)
     with stop_requested() as stopping:
 
         def check() -> None:

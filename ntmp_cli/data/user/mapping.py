@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ Cells = NDArray[np.float64]
 
 # Beyond this squares overflow.
 LARGEST = 1e100
+# Cells whose statistics are computed at a time. Sums over the rows of a few columns are rounded in another order than
+# those of many: no piece has fewer columns than this.
+MOMENT_CELLS = 2**20
+LEAST_COLUMNS = 64
 _FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -190,23 +194,69 @@ def text_code(text: str) -> float:
     return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 12)
 
 
+class BlockStatistics(NamedTuple):
+    """Of a block of cells, per column: how many values are present, their mean, squared deviations, low and high."""
+
+    rows: int
+    moments: Cells
+    codes: dict[int, list[float]]
+    """The codes that occur, of every column of few categories."""
+
+
+def block_statistics(cells: Cells, coded: Iterable[int]) -> BlockStatistics:
+    """The statistics of a block; `coded` are the columns of few categories."""
+    # Some columns at a time: the intermediate arrays of all would take several times the memory of the cells.
+    width = max(LEAST_COLUMNS, MOMENT_CELLS // max(1, len(cells)))
+    starts = range(0, max(1, cells.shape[1] - LEAST_COLUMNS), width)
+    pieces = [_moments(cells[:, a:b]) for a, b in zip(starts, [*starts[1:], cells.shape[1]], strict=True)]
+    codes = {j: np.unique(cells[~np.isnan(cells[:, j]), j]).tolist() for j in coded}
+    return BlockStatistics(len(cells), np.concatenate(pieces, axis=1), codes)
+
+
+def _moments(cells: Cells) -> Cells:
+    cells = np.ascontiguousarray(cells)
+    present = ~np.isnan(cells)
+    n = present.sum(axis=0).astype(np.float64)
+    mean = np.where(present, cells, 0.0).sum(axis=0) / np.maximum(n, 1)
+    square = (np.where(present, cells - mean, 0.0) ** 2).sum(axis=0)
+    low = np.where(present, cells, np.inf).min(axis=0, initial=np.inf)
+    high = np.where(present, cells, -np.inf).max(axis=0, initial=-np.inf)
+    return np.stack([n, mean, square, low, high])
+
+
+def coded_columns(names: Sequence[str], categories: Mapping[str, Mapping[float, str] | None]) -> list[int]:
+    """The columns of few categories."""
+    return [j for j, name in enumerate(names) if categories.get(name) is not None]
+
+
 def fit_table(
     names: Sequence[str],
     categories: Mapping[str, Mapping[float, str] | None],
     training: Iterable[Cells],
     hash_width: int,
 ) -> TableFeatures:
-    """Statistics of the training instances, whose cells come in blocks.
+    """The mapping by statistics of the training instances, whose cells come in blocks."""
+    coded = coded_columns(names, categories)
+    return fit_blocks(names, categories, (block_statistics(cells, coded) for cells in training), hash_width)
+
+
+def fit_blocks(
+    names: Sequence[str],
+    categories: Mapping[str, Mapping[float, str] | None],
+    training: Iterable[BlockStatistics],
+    hash_width: int,
+) -> TableFeatures:
+    """The mapping by statistics of the training instances, block by block.
 
     `categories` names the categorical columns: the texts behind their codes, or None where there are too many to
     have a column each. The result depends on the blocks only through rounding; callers cut them the same way always.
     """
     moments = _Moments(len(names))
-    seen: dict[int, set[float]] = {j: set() for j, name in enumerate(names) if categories.get(name) is not None}
-    for cells in training:
-        moments.add(cells)
+    seen: dict[int, set[float]] = {j: set() for j in coded_columns(names, categories)}
+    for block in training:
+        moments.add(block)
         for j, codes in seen.items():
-            codes.update(np.unique(cells[~np.isnan(cells[:, j]), j]).tolist())
+            codes.update(block.codes[j])
     columns: list[Numeric | OneHot | Hashed] = []
     for j, name in enumerate(names):
         indicator = bool(moments.present[j] < moments.rows)
@@ -233,19 +283,16 @@ class _Moments:
         self.low = np.full(columns, np.inf)
         self.high = np.full(columns, -np.inf)
 
-    def add(self, cells: Cells) -> None:
-        present = ~np.isnan(cells)
-        n = present.sum(axis=0).astype(np.float64)
-        mean = np.where(present, cells, 0.0).sum(axis=0) / np.maximum(n, 1)
-        square = (np.where(present, cells - mean, 0.0) ** 2).sum(axis=0)
+    def add(self, block: BlockStatistics) -> None:
+        n, mean, square, low, high = block.moments
         total = np.maximum(self.present + n, 1)
         shift = mean - self.mean
         self.mean = self.mean + shift * n / total
         self.square = self.square + square + shift**2 * self.present * n / total
         self.present = self.present + n
-        self.rows += len(cells)
-        self.low = np.minimum(self.low, np.where(present, cells, np.inf).min(axis=0, initial=np.inf))
-        self.high = np.maximum(self.high, np.where(present, cells, -np.inf).max(axis=0, initial=-np.inf))
+        self.rows += block.rows
+        self.low = np.minimum(self.low, low)
+        self.high = np.maximum(self.high, high)
 
     def mean_and_scale(self, j: int) -> tuple[float, float]:
         """A constant column becomes 0: divided by its spread, the rounding of its mean would be inflated."""

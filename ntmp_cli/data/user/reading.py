@@ -68,6 +68,18 @@ class Survey:
                 return
             self.comma[name] = text if DECIMAL_COMMA.fullmatch(text.strip()) else None
 
+    def join(self, other: Survey) -> None:
+        """Add the survey of the rows that come after these."""
+        self.rows += other.rows
+        if other.missing is not None:
+            self.missing = other.missing if self.missing is None else self.missing + other.missing
+        for name, texts in other.texts.items():
+            known = self.texts.get(name, {})
+            both = None if known is None or texts is None else {**known, **texts}
+            self.texts[name] = None if both is None or len(both) > self.max_categories else both
+        for name, example in other.comma.items():
+            self.comma[name] = None if self.comma.get(name, "") is None else example
+
     def refuse_decimal_commas(self, where: str, problems: Problems) -> None:
         for name, example in self.comma.items():
             if example is not None:
@@ -101,7 +113,7 @@ class ImportSources:
 
 
 @dataclass
-class _FileColumns:
+class FileColumns:
     """The columns of one file that hold a role."""
 
     source: RowSource
@@ -111,9 +123,9 @@ class _FileColumns:
     has_fractions: bool = False
     """Whether counts are floating-point numbers, which do not say how many decimals they were given with."""
 
-    def keep(self, rows: Rows) -> None:
-        self.rows += len(rows.cells)
-        for role, column in rows.roles.items():
+    def keep(self, rows: int, roles: Mapping[Role, Any]) -> None:
+        self.rows += rows
+        for role, column in roles.items():
             kept = column
             if role in ("tuple", "label", "block"):
                 kept = as_text(column).dictionary_encode()
@@ -129,15 +141,15 @@ def read_rows(
     sources: ImportSources, positive: Sequence[str], survey: Survey, sink: CellSink, problems: Problems
 ) -> ImportedRows:
     """Read all rows once: their cells go to `sink`, and the raw features are surveyed."""
-    files: dict[str, _FileColumns] = {}
+    files: dict[str, FileColumns] = {}
     total = 0
     for name, source in (("main", sources.main), ("unlabeled", sources.unlabeled), ("test", sources.test)):
         if source is None:
             continue
-        file = files[name] = _FileColumns(source, total)
+        file = files[name] = FileColumns(source, total)
         with long_step(f"reading {source.where}", source.expected_rows, "rows") as advance:
             for rows in source.rows(problems):
-                file.keep(rows)
+                file.keep(len(rows.cells), rows.roles)
                 if name != "test":
                     survey.add(rows)
                 if not problems.total:  # nothing will be written, so nothing need be kept
@@ -145,7 +157,21 @@ def read_rows(
                 advance(len(rows.cells))
         total += file.rows
         if file.rows == 0 and not problems.total:
-            raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
+            break
+    return understood_rows(files, sources, positive, survey, problems)
+
+
+def understood_rows(
+    files: Mapping[str, FileColumns],
+    sources: ImportSources,
+    positive: Sequence[str],
+    survey: Survey,
+    problems: Problems,
+) -> ImportedRows:
+    """Tuples, unlabeled and test rows, from the columns of all files."""
+    for file in files.values():
+        if file.rows == 0 and not problems.total:
+            raise DataError(f"{file.source.where}: has no rows", hint="Every row is one item.")
     _refuse_repeated_ids(list(files.values()), problems)
     survey.refuse_decimal_commas(sources.main.where, problems)
     tuples, unlabeled = _tuples(files["main"], sources, problems)
@@ -157,8 +183,9 @@ def read_rows(
         unlabeled = unlabeled[~np.isin(unlabeled, labelled.rows)]
     if extra := files.get("unlabeled"):
         unlabeled = np.concatenate([unlabeled, np.arange(extra.first, extra.first + extra.rows)])
-    test = np.arange(files["test"].first, total) if "test" in files else np.empty(0, np.int64)
-    labels = _labels(files["test"], positive, problems) if "test" in files else None
+    test, labels = np.empty(0, np.int64), None
+    if last := files.get("test"):
+        test, labels = np.arange(last.first, last.first + last.rows), _labels(last, positive, problems)
     problems.raise_if_any()
     if len(tuples) == 0:
         what = "no tuple has a count" if len(tuples.uncounted) else "no row has a tuple id"
@@ -166,7 +193,7 @@ def read_rows(
     return ImportedRows(tuples, unlabeled, test, labels, survey, 0 if labelled is None else len(labelled.rows))
 
 
-def _tuples(file: _FileColumns, sources: ImportSources, problems: Problems) -> tuple[Grouped, NDArray[np.int64]]:
+def _tuples(file: FileColumns, sources: ImportSources, problems: Problems) -> tuple[Grouped, NDArray[np.int64]]:
     """The tuples of the main file, and its rows that belong to none."""
     codes, names = tuple_codes(file.columns.get("tuple", []))
     row_counts, counts = np.full(len(codes), NONE, np.int32), sources.counts
@@ -197,7 +224,7 @@ def _tuples(file: _FileColumns, sources: ImportSources, problems: Problems) -> t
 
 
 def _blocks(
-    file: _FileColumns, tuples: Grouped, by_tuple: Mapping[str, str | None] | None, problems: Problems
+    file: FileColumns, tuples: Grouped, by_tuple: Mapping[str, str | None] | None, problems: Problems
 ) -> Sequence[str]:
     """The block of every tuple, from the rows of the main file or from the file of counts; none if nobody says it."""
     if "block" in file.columns:
@@ -212,7 +239,7 @@ def _blocks(
     return [block or "" for block in blocks]
 
 
-def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> None:
+def _refuse_repeated_ids(files: Sequence[FileColumns], problems: Problems) -> None:
     """An item that occurs twice, in one file or in two, is counted twice, or trained and tested on."""
     named = [file for file in files if "id" in file.columns]
     if not named:
@@ -234,7 +261,7 @@ def _refuse_repeated_ids(files: Sequence[_FileColumns], problems: Problems) -> N
             first[text] = place
 
 
-def _labelled(file: _FileColumns, positive: Sequence[str], problems: Problems) -> Labelled | None:
+def _labelled(file: FileColumns, positive: Sequence[str], problems: Problems) -> Labelled | None:
     """The rows of the main file whose label is known; None if there are none."""
     if "label" not in file.columns or problems.rows_lost:
         return None
@@ -243,7 +270,7 @@ def _labelled(file: _FileColumns, positive: Sequence[str], problems: Problems) -
     return Labelled(rows, _is_positive(file, positive)[rows]) if len(rows) else None
 
 
-def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> NDArray[np.bool_] | None:
+def _labels(file: FileColumns, positive: Sequence[str], problems: Problems) -> NDArray[np.bool_] | None:
     """Test labels as booleans; None if the file has none."""
     if "label" not in file.columns:
         return None
@@ -253,7 +280,7 @@ def _labels(file: _FileColumns, positive: Sequence[str], problems: Problems) -> 
     return _is_positive(file, positive)
 
 
-def _is_positive(file: _FileColumns, positive: Sequence[str]) -> NDArray[np.bool_]:
+def _is_positive(file: FileColumns, positive: Sequence[str]) -> NDArray[np.bool_]:
     """Which rows have a positive label."""
     codes, names = tuple_codes(file.columns["label"])
     if positive:

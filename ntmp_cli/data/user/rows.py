@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from ntmp_cli.data.user.arrow_columns import filled, numbers_of
 from ntmp_cli.data.user.mapping import LARGEST, ImageFeatures, Roles, text_code
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.table_files import Guess, Kind, LateTextError, TableFile
+from ntmp_cli.data.user.table_sets import TableSet
 from ntmp_cli.errors import DataError, did_you_mean
 
 Role = Literal["tuple", "count", "law", "label", "id", "block"]
@@ -72,6 +73,15 @@ class FeatureColumns:
     """Roles whose columns are no features."""
 
 
+class TableReading(NamedTuple):
+    """How the columns of a table are read: their kinds, which are features, which are categories, which have a role."""
+
+    kinds: Mapping[str, Kind]
+    columns: Sequence[str]
+    categorical: Sequence[str]
+    roles: dict[Role, str]
+
+
 class TableRows:
     """Rows of a table whose features are columns.
 
@@ -92,8 +102,31 @@ class TableRows:
         self.unused = tuple(name for name in table.types if name not in others)
         """Columns that are neither features nor read otherwise."""
         self._suspects: list[str] = []
+        self._kinds: Mapping[str, Kind] | None = None
         if features.names is None:
             self._decide()
+
+    @classmethod
+    def read_as(cls, table: TableFile, reading: TableReading) -> TableRows:
+        """The rows of one of several tables, read as all of them are."""
+        features = FeatureColumns({*reading.categorical}, names=reading.columns)
+        rows = cls(table, reading.columns, features, reading.roles)
+        rows._kinds = reading.kinds
+        return rows
+
+    def reading(self, problems: Problems) -> TableReading | None:
+        """How the table is read; None if a column cannot be a feature, which is a problem."""
+        kinds = self._wanted(problems)
+        return None if kinds is None else TableReading(kinds, self._columns, sorted(self.categorical), self._roles)
+
+    def tables(self) -> Sequence[TableFile]:
+        """The files that the rows come from, in their order."""
+        return self._table.parts()
+
+    def set_lengths(self, rows: Sequence[int]) -> None:
+        """How many rows each file has, where others have read them: for the places of rows."""
+        if isinstance(self._table, TableSet):
+            self._table.set_lengths(rows)
 
     def _decide(self) -> None:
         """Which columns of text hold categories."""
@@ -149,7 +182,7 @@ class TableRows:
         known = {*self.categorical, *self._features.numeric, *self._suspects}
         return Guess(set(self._columns) - known, self._features.most_categories, {*self._suspects})
 
-    def _reading(self, wanted: dict[str, Kind], problems: Problems, guess: Guess | None) -> Iterator[Any]:
+    def _reading(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None) -> Iterator[Any]:
         try:
             yield from self._table.batches(wanted, problems, guess)
         except LateTextError as late:
@@ -162,8 +195,10 @@ class TableRows:
     def place(self, row: int) -> str:
         return self._table.place(row)
 
-    def _wanted(self, problems: Problems) -> dict[str, Kind] | None:
+    def _wanted(self, problems: Problems) -> Mapping[str, Kind] | None:
         """How to read every column; None if a column cannot be a feature."""
+        if self._kinds is not None:
+            return self._kinds
         # Roles come first, as in the preview.
         wanted: dict[str, Kind] = dict.fromkeys(self._roles.values(), "as is")
         before = problems.total

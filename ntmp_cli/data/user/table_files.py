@@ -91,6 +91,7 @@ class TableFile(ABC):
     """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
 
     where: str
+    path: Location
     types: dict[str, Any]
     stores_types: ClassVar[bool] = False
     """Whether the file itself says what its columns hold."""
@@ -122,6 +123,10 @@ class TableFile(ABC):
     def place(self, row: int) -> str:
         """How to name a row, counted from 0, in a message."""
         return f"{self.where} row {row + 1}"
+
+    def parts(self) -> Sequence[TableFile]:
+        """The files of a set of tables; for a single file, itself."""
+        return (self,)
 
     @abstractmethod
     def samples(self, names: Sequence[str]) -> Iterator[Any]:

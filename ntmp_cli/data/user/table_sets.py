@@ -6,6 +6,7 @@ from __future__ import annotations
 import glob
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,13 @@ class TableSet(TableFile):
             except LateTextError:
                 self._raise_late_texts(wanted, guess)  # of all tables, so that they are read again only once
                 raise
+
+    def parts(self) -> Sequence[TableFile]:
+        return self._tables
+
+    def set_lengths(self, rows: Sequence[int]) -> None:
+        """How many rows each table has, where others have read them: `place` needs that."""
+        self._starts = [0, *accumulate(rows)][:-1]
 
     def samples(self, names: Sequence[str]) -> Iterator[Any]:
         return self._tables[0].samples(names)
