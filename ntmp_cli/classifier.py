@@ -157,16 +157,6 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             row becomes a tuple of one row, and the other rows of its tuple keep the rest of the count.
         """
         x, pool = self._fitted_features(X, unlabeled)
-        law = str(self._settings.get("count_law") or "exact")
-        readable = law_text(widest_law(law)) if is_auto(law) else law
-        known = read_tuples(len(x), tuples, counts, blocks, readable)
-        if labels is not None:
-            if sample_weight is not None:
-                raise UsageError(
-                    "labels and sample_weight: labelled rows have no weight", hint="Leave one of them out."
-                )
-            known = with_labels(known, labels, (0, 1))
-        groups = known.groups
         # A random generator is used once, to get one seed for everything.
         state = self.random_state
         seed = int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31 - 1))
@@ -174,6 +164,16 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             raise UsageError(f"prior {prior}: expected a share between 0 and 1")
         config = self._config(seed)
         require_usable(config)
+        law = config.count_law or "exact"
+        readable = law_text(widest_law(law)) if is_auto(law) else law
+        known = read_tuples(len(x), tuples, counts, blocks, readable)
+        if labels is not None:
+            if sample_weight is not None:
+                raise UsageError(
+                    "labels and sample_weight: labelled rows have no weight", hint="Leave one of them out."
+                )
+            known = with_labels(known, labels, (0, 1), getattr(config.settings, "count_noise", 0.0))
+        groups = known.groups
         config = config.model_copy(update={"prior": prior})
         source = ArraySource(
             np.ascontiguousarray(x[groups.rows]),

@@ -56,7 +56,7 @@ def trained_law(run: RunArtifact) -> str | None:
         return None
     knowledge = run.summary.task.knowledge
     if "auto" in str(law) and knowledge is not None:
-        # The estimated law is in the names of strata: alone, or after the count.
-        text = knowledge.counts[0]
+        # The estimated law is in the names of strata: alone, or after the count. Labels beside it have none.
+        text = next((text for text in knowledge.counts if ":" in text), "exact")
         return text.partition("(")[2].rstrip(")") or text
     return str(law)

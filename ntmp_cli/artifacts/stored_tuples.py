@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,8 @@ from ntmp_cli.artifacts.shards import (
     tuple_shard_names,
     unlabeled_shard_names,
 )
-from ntmp_cli.counting.laws import NoiseLaw
-from ntmp_cli.counting.recorded import as_records, join, simplest, with_law
+from ntmp_cli.counting.laws import NoiseLaw, count_noise
+from ntmp_cli.counting.recorded import as_records, join, simplest, with_labels, with_law
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.tuple_source import Counts, HeldoutData, InstanceFormat, Integers, Task
 
@@ -51,7 +52,7 @@ class StoredTuples:
     def _task(self) -> Task:
         shards = [read_sizes_and_counts(self.artifact, name) for name in tuple_shard_names(self.artifact, "train")]
         sizes = np.concatenate([sizes for sizes, _ in shards])
-        counts = simplest(join([self._counts(counts) for _, counts in shards]))
+        counts = simplest(self._counts("train", 0, join([counts for _, counts in shards])))
         strata = strata_of(sizes, counts)
         unlabeled = self.artifact.summary.unlabeled.train
         return Task([row[:3] for row in strata], unlabeled, knowledge_of(strata, sizes, counts))
@@ -71,12 +72,25 @@ class StoredTuples:
 
     def read_tuples(self, shard: str, start: int, stop: int) -> tuple[NDArray[np.generic], Integers, Counts]:
         block = read_tuple_shard(self.artifact, shard, start, stop)
-        return block.instances, np.diff(block.offsets), self._counts(block.counts)
+        return block.instances, np.diff(block.offsets), self._counts("train", self._first[shard] + start, block.counts)
 
-    def _counts(self, counts: Counts) -> Counts:
-        """Of one kind in all shards, whatever a shard holds."""
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        """How many training tuples the shards before each one have."""
+        names, rows = zip(*self.tuple_shards(), strict=True)
+        return dict(zip(names, accumulate((0, *rows)), strict=False))
+
+    def _counts(self, split: str, first: int, counts: Counts) -> Counts:
+        """Of one kind in all shards, whatever a shard holds; `first` is the number of its first tuple in the split.
+
+        A law replaces the recorded ones, but not that of labels.
+        """
         if self.law is not None:
-            return as_records(with_law(counts, self.law))
+            labelled = self.artifact.summary.labelled
+            last = 0 if labelled is None else getattr(labelled, split) or 0
+            at = first + np.arange(len(counts)) < getattr(self.artifact.summary.tuples, split) - last
+            labels = as_records(counts)[~at]["low"] > 0
+            return as_records(with_labels(with_law(counts[at], self.law), labels))
         return counts if self.artifact.summary.knowledge is None else as_records(counts)
 
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
@@ -105,7 +119,7 @@ class StoredTuples:
         return HeldoutData(
             np.concatenate([block.instances for block in blocks]),
             np.concatenate([np.diff(block.offsets) for block in blocks]),
-            self._counts(join([block.counts for block in blocks])),
+            self._counts("heldout", 0, join([block.counts for block in blocks])),
             np.concatenate([self._no_instances, *(read_instances(self.artifact, name) for name in unlabeled)]),
         )
 
@@ -146,3 +160,12 @@ class StoredTuples:
     @property
     def _no_instances(self) -> NDArray[np.generic]:
         return np.empty((0, *self.instance.shape), self.instance.dtype)
+
+
+def under_noise(tuples: TuplesArtifact, rate: float) -> StoredTuples:
+    """The tuples with counts that are off by one at this rate, and exact labels.
+
+    Exact counts alone stay whole numbers: methods know their noise by the setting.
+    """
+    recorded = tuples.summary.knowledge or tuples.summary.labelled
+    return StoredTuples(tuples, count_noise(rate) if rate and recorded else None)

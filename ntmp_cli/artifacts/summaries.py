@@ -97,6 +97,8 @@ class TuplesSummary(Summary):
     warnings: tuple[str, ...]
     knowledge: KnowledgeSummary | None
     """Of training tuples whose counts are not all exact."""
+    labelled: PoolSizes | None
+    """Single rows with a known label, the last tuples of their split; None where there are none."""
 
     def task(self) -> Task:
         """The training tuples, as training knows them."""
@@ -114,6 +116,8 @@ class TuplesSummary(Summary):
                 raise ValueError(f"{name}: {by_split(total)}, but the strata add up to other numbers")
         if not close(self.mean_rate, sum(row.tuples * row.rate for row in rows["train"]) / self.tuples.train):
             raise ValueError(f"mean_rate: {self.mean_rate} is not the mean rate of the strata")
+        if self.labelled and any(n > (getattr(self.tuples, split) or 0) for split, n in self.labelled.items()):
+            raise ValueError(f"labelled: {by_split(self.labelled)}, but there are fewer tuples")
         if (self.prior is None) != (self.effective_gap is None):
             raise ValueError("effective_gap: must be given if and only if the prior is known")
         if self.test_labels and not self.test:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import (
     Field,
     field_validator,
+    model_validator,
 )
 
 from ntmp_cli.config.tuples import quoted_specs
@@ -27,7 +28,7 @@ class PredictConfig(Settings):
         "prior",
         description="Which rows are labelled positive. prior: those with a probability of at least one half. f1, "
         "recall=SHARE (with the fewest false positives) or cost=FN:FP: a threshold that is estimated "
-        "from counts, without labels.",
+        "from counts, without labels. With --with-counts, cost=FN:FP labels posteriors from FP/(FN+FP) on.",
     )
     with_counts: bool = Field(
         False, description="The rows have tuple ids and counts: add the exact posterior given the count of the tuple."
@@ -43,6 +44,12 @@ class PredictConfig(Settings):
         " a conformal interval calibrated on tuples that the run has not seen.",
     )
     confidence: float = Field(0.9, gt=0, lt=1, description="Level of the interval of --by.")
+
+    @model_validator(mode="after")
+    def _of_groups(self) -> PredictConfig:
+        if self.by is None and "confidence" in self.model_fields_set:
+            raise ValueError("--confidence is the level of intervals of groups: give --by COLUMN with it")
+        return self
 
 
 class EstimatePriorConfig(Settings):

@@ -213,6 +213,13 @@ class TrainConfig(Settings):
         kind: type[MethodSettings] = REGISTRIES["methods"].get(info.data["method"]).settings
         return kind.model_validate(value)
 
+    @model_validator(mode="after")
+    def _one_law(self) -> TrainConfig:
+        noise: float = getattr(self.settings, "count_noise", 0.0)
+        if self.count_law is not None and noise:
+            raise ValueError("count_law and count_noise are two laws of noise: give one of them")
+        return self
+
     @model_serializer(mode="wrap")
     def _flat(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = dump(self)

@@ -24,6 +24,8 @@ Bools = NDArray[np.bool_]
 
 # No tuple has more members than this.
 MOST_MEMBERS = 2**31
+# What stands in the place of a law for the label of a single row.
+LABEL = "label"
 # Values of P(recorded | k) by k and by the number of positives that were counted are computed in pieces of this size.
 PIECE = 2**20
 
@@ -94,6 +96,10 @@ class Exact(NoiseLaw):
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
         return recorded
+
+
+class Label(Exact):
+    """The label of a single row: exact, whatever law of noise the counts beside it are given. No law for counts."""
 
 
 @noise_laws.register("off-by-one")
@@ -371,7 +377,9 @@ def count_noise(rate: float) -> NoiseLaw:
 
 @lru_cache(256)
 def parse_law(text: str) -> NoiseLaw:
-    """The law of a text such as `gaussian:17` or `detect:0.9,0.99`."""
+    """The law of a text such as `gaussian:17` or `detect:0.9,0.99`; `label` is written for labels alone."""
+    if text == LABEL:
+        return Label()
     name, given = law_parameters(text)
     try:
         numbers = [float(value) for value in given.values()]
@@ -400,6 +408,8 @@ def law_parameters(text: str) -> tuple[str, dict[str, str]]:
 
 def law_text(law: NoiseLaw) -> str:
     """The text that `parse_law` reads as this law."""
+    if isinstance(law, Label):
+        return LABEL
     name = next(name for name, entry in noise_laws.items() if type(law) is entry)
     values = ",".join(f"{value:.12g}" for value in astuple(law))  # type: ignore[call-overload]
     return f"{name}:{values}" if values else name

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntmp_cli.counting.laws import Floats, Ints, NoiseLaw, law_text, parse_law
+from ntmp_cli.counting.laws import LABEL, Floats, Ints, NoiseLaw, law_text, parse_law
 
 RECORD = np.dtype([("low", "<f8"), ("high", "<f8"), ("law", "S64")])
 """What was recorded of a tuple lies between low and high, which are equal where it is one number."""
 EXACT = b"exact"
+# Laws under which a count is the true one.
+EXACT_LAWS = (EXACT, LABEL.encode())
 Counts = NDArray[Any]
 """(T,) whole numbers, or records."""
 
@@ -49,7 +51,7 @@ def exact_rows(counts: Counts) -> NDArray[np.bool_]:
     """(T,) which counts are known."""
     if not are_records(counts):
         return np.ones(len(counts), dtype=np.bool_)
-    known: NDArray[np.bool_] = (counts["law"] == EXACT) & (counts["low"] == counts["high"])
+    known: NDArray[np.bool_] = np.isin(counts["law"], EXACT_LAWS) & (counts["low"] == counts["high"])
     return known
 
 
@@ -70,9 +72,9 @@ def join(parts: Sequence[Counts]) -> Counts:
 
 
 def with_law(counts: Counts, law: NoiseLaw) -> Counts:
-    """The same records under another law of noise."""
+    """The same records under another law of noise; labels stay exact."""
     rows = as_records(counts).copy()
-    rows["law"] = law_text(law)
+    rows["law"][rows["law"] != LABEL.encode()] = law_text(law)
     return simplest(rows)
 
 
@@ -112,4 +114,11 @@ def as_text(count: Any) -> str:
     # Whole numbers with all their digits: strata are named by this text.
     first, last = (f"{end:.0f}" if end.is_integer() else f"{end:g}" for end in (low, high))
     ends = first if low == high else f"{first}-{last}"
-    return ends if law == "exact" else f"{ends} ({law})"
+    return ends if law.encode() in EXACT_LAWS else f"{ends} ({law})"
+
+
+def with_labels(counts: Counts, positive: NDArray[np.bool_]) -> Counts:
+    """Counts of tuples, then labels of single rows, which no law of noise replaces."""
+    labels = as_records(positive.astype(np.int64))
+    labels["law"] = LABEL
+    return simplest(np.concatenate([as_records(counts), labels]))

@@ -108,14 +108,38 @@ def parsed_rule(text: str) -> Rule | None:
             # The fewest false positives among thresholds that find this share of the positives.
             return lambda c: np.where(c[0] >= least * (c[0] + c[2]) - 1e-12, c[1], np.inf)
         if name == "cost":
-            missed, false_alarm = (float(cost) for cost in value.split(":"))
-            if missed > 0 and false_alarm > 0:
-                return lambda c: missed * c[2] + false_alarm * c[1]
+            missed, false_alarm = _costs(value)
+            return lambda c: missed * c[2] + false_alarm * c[1]
     except ValueError:
         pass
     raise UsageError(
         f"--threshold {text}: unknown rule", hint=f"Rules are {RULES}; for example recall=0.95 or cost=5:1."
     )
+
+
+def posterior_threshold(text: str) -> float:
+    """The posterior given the count from which a row is positive: where both labels cost the same.
+
+    Other rules are about shares of all positives. What is known of these is about scores without counts.
+    """
+    name, _, value = text.partition("=")
+    if text == PRIOR_RULE:
+        return 0.5
+    if name != "cost":
+        raise UsageError(
+            f"--threshold {text} and --with-counts: this threshold is chosen for scores, not for posteriors given "
+            "a count",
+            hint="Use --threshold cost=FN:FP, or leave one of them out.",
+        )
+    missed, false_alarm = _costs(value)
+    return false_alarm / (missed + false_alarm)
+
+
+def _costs(text: str) -> tuple[float, float]:
+    missed, false_alarm = (float(cost) for cost in text.split(":"))
+    if not (0 < missed < np.inf and 0 < false_alarm < np.inf):
+        raise ValueError("a cost is a number above 0")
+    return missed, false_alarm
 
 
 def chosen_threshold(rule: Rule, scored: ScoredCounts | None, prior: float) -> float:

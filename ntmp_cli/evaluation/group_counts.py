@@ -17,7 +17,7 @@ from scipy.special import expit, ndtr
 from ntmp_cli.counting.large import LARGE
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.poisson_binomial import count_law
-from ntmp_cli.counting.recorded import EXACT, Counts, are_records
+from ntmp_cli.counting.recorded import EXACT_LAWS, Counts, are_records
 
 # Nodes of the normal law of groups' intercepts.
 _AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
@@ -51,7 +51,7 @@ def residual_limits(z: Floats, sizes: Ints, counts: Counts, spread: float, confi
     known = np.ones(len(sizes), dtype=np.bool_)
     low, high = np.asarray(counts), np.asarray(counts)
     if are_records(counts):
-        known, low, high = counts["law"] == EXACT, counts["low"], counts["high"]
+        known, low, high = np.isin(counts["law"], EXACT_LAWS), counts["low"], counts["high"]
     mean, sd = count_moments(z, sizes, spread)
     below, above = (np.sort(((end - mean) / sd)[known]) for end in (low, high))
     tuples, tail = len(below), (1 - confidence) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ntmp_cli.counting.laws import parse_law
-from ntmp_cli.counting.recorded import Counts, are_records, records
-from ntmp_cli.data.user.count_cells import CellError, CountColumn
+from ntmp_cli.counting.laws import count_noise, parse_law
+from ntmp_cli.counting.recorded import Counts, are_records, records, with_law
+from ntmp_cli.data.user.count_cells import LIKE_SHARES, CellError, CountColumn, look_like_shares
 from ntmp_cli.data.user.grouping import Grouped, Labelled, group_rows, with_labelled_rows
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.errors import ONE_COUNT, DataError, UsageError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+# What to do about proportions and percentages: here a plain number is a count.
+PASS_AS_TEXT = "then pass texts such as '25%'"
 # One id per row, None or NaN where a row belongs to no tuple.
 TupleIds = Sequence[Hashable] | NDArray[Any]
 # A value per tuple, by its id, or in the order in which tuples appear, or one per row that is equal within a tuple.
@@ -82,14 +85,17 @@ class TupleRows:
 
     def counts(self, counts: ByTuple, law: str = "exact") -> Counts:
         """(T,) what is known of the number of positives, or the first reason why that is impossible."""
-        column = CountColumn(law=parse_law(law))
+        column = CountColumn(law=parse_law(law), advice=PASS_AS_TEXT)
         texts = [self._count_text(t, value) for t, value in enumerate(self._values("counts", counts))]
         codes = [column.code(text) for text in texts]  # all before any: what a 0 means may depend on the others
         recorded = [
             self._record(t, text, code, column) for t, (text, code) in enumerate(zip(texts, codes, strict=True))
         ]
         low, high, laws = zip(*recorded, strict=True)
-        return records(low, high, np.array(laws, dtype="S64"))
+        known = records(low, high, np.array(laws, dtype="S64"))
+        if look_like_shares(self.sizes, known):
+            warnings.warn(f"{LIKE_SHARES}{PASS_AS_TEXT}", UserWarning, stacklevel=4)
+        return known
 
     def _count_text(self, t: int, value: Any) -> str:
         """A number, a pair of ends, or a text such as `1-3`, as the text of a cell."""
@@ -109,7 +115,8 @@ class TupleRows:
         n = int(self.sizes[t])
         try:
             if isinstance(code, str):
-                raise CellError
+                what = code.removeprefix(f"the count {text} ")
+                raise DataError(f"tuple {self.names[t]} has {n} rows but count {text}, which {what}")
             return column.record(code, n)
         except CellError as error:
             why = f": {error}" if str(error) and f"count {text} but" not in str(error) else ""
@@ -174,8 +181,11 @@ class TupleRows:
         )
 
 
-def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any]) -> KnownTuples:
-    """The same with every labelled row as a tuple of one row; labels are None or NaN where they are not known."""
+def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any], noise: float = 0.0) -> KnownTuples:
+    """The same with every labelled row as a tuple of one row; labels are None or NaN where they are not known.
+
+    Counts may be off by one at the rate `noise`; labels are exact.
+    """
     values = _plain_list(labels)
     groups = known.groups
     number = len(groups.rows) + len(groups.pool)
@@ -191,7 +201,8 @@ def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any]) -> Kn
     offsets = np.concatenate([[0], np.cumsum(groups.sizes)])
     blocks = [str(block) for block in known.blocks.tolist()] if known.blocks is not None else ()
     problems = Problems()
-    grouped = Grouped(groups.rows, offsets, known.counts, [str(name) for name in groups.names], blocks)
+    counts = with_law(known.counts, count_noise(noise)) if noise else known.counts
+    grouped = Grouped(groups.rows, offsets, counts, [str(name) for name in groups.names], blocks)
     merged = with_labelled_rows(grouped, Labelled(rows, positive), problems, lambda row: f"row {row}")
     problems.raise_if_any()
     pool = groups.pool[~np.isin(groups.pool, rows)]

@@ -22,7 +22,7 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.layout import PRIOR
 from ntmp_cli.artifacts.named_files import WEIGHTS_FILES, encoder_identity, file_identity, weights_files
 from ntmp_cli.artifacts.scores import write_scores
-from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.stored_tuples import StoredTuples, under_noise
 from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.config import EstimatePriorConfig
 from ntmp_cli.counting.recalibration import CLEAR_NATS
@@ -102,20 +102,21 @@ def _estimates(
         below_half = None if config.assume is None else config.assume == "prior<0.5"
         return estimate_priors(folds, stream(config.seed, "bootstrap"), config.resamples, config.confidence, below_half)
 
-    settings = score_model(config, StoredTuples(tuples).task)
-    if config.score == "count" and is_table_training(table_model(settings), StoredTuples(tuples).instance):
+    stored = under_noise(tuples, config.count_noise)
+    settings = score_model(config, stored.task)
+    if config.score == "count" and is_table_training(table_model(settings), stored.instance):
         from ntmp_cli.learning.tables.training import scores_without_prior as scores_of_table
 
-        return estimates([scores_of_table(table_model(settings), StoredTuples(tuples))]), StoredTuples(tuples)
+        return estimates([scores_of_table(table_model(settings), stored)]), stored
     from ntmp_cli.learning.cross_fitting import CrossFit, scores_without_prior
     from ntmp_cli.learning.devices import choose_device
     from ntmp_cli.stages.features import encode_tuples
 
     device = choose_device(options.device)
-    source: TuplesArtifact = tuples
     if config.encoder is not None:
-        source = encode_tuples(tuples, config.encoder, settings, options.features or out.parent, device)
-    stored, how = StoredTuples(source), CrossFit(device, options.watching)
+        features = encode_tuples(tuples, config.encoder, settings, options.features or out.parent, device)
+        stored = under_noise(features, config.count_noise)
+    how = CrossFit(device, options.watching)
     first = estimates(scores_without_prior(config, stored, how))
     if first.gain_nats >= CLEAR_NATS or config.score == "discriminant":
         return first, stored

@@ -21,10 +21,10 @@ from ntmp_cli.artifacts.feature_rows import FeatureRow
 from ntmp_cli.artifacts.layout import FEATURES
 from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config, trained_law
 from ntmp_cli.artifacts.stored_scorer import load_network, load_score
-from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.stored_tuples import StoredTuples, under_noise
 from ntmp_cli.artifacts.summaries import ExplanationSummary
 from ntmp_cli.config import ExplainConfig
-from ntmp_cli.counting.laws import NoiseLaw, count_noise, parse_law
+from ntmp_cli.counting.laws import count_noise, parse_law
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.importance import FeatureGroup, Importance, JudgedTuples, permutation_importance
@@ -96,7 +96,7 @@ def _explain_images(
 
 def _judged(config: ExplainConfig, run: RunArtifact, tuples: TuplesArtifact) -> list[JudgedTuples]:
     """Tuples that no score was trained on: held-out ones, or, where a run learned from those too, fold by fold."""
-    source = StoredTuples(tuples, _law(run))
+    source = _source(run, tuples)
     if run.summary.learner == "network" or source.shares_instances:
         return [_heldout(run, tuples)]
     known = run.summary.prior_source in ("given", "known")
@@ -104,13 +104,14 @@ def _judged(config: ExplainConfig, run: RunArtifact, tuples: TuplesArtifact) -> 
     return [JudgedTuples(scorer.score, judged.x, judged.observed) for scorer, judged in folds]
 
 
-def _law(run: RunArtifact) -> NoiseLaw | None:
+def _source(run: RunArtifact, tuples: TuplesArtifact) -> StoredTuples:
+    """The tuples under the law of noise of the training."""
     law = trained_law(run)
-    return None if law is None else parse_law(law)
+    return under_noise(tuples, run.summary.count_noise) if law is None else StoredTuples(tuples, parse_law(law))
 
 
 def _heldout(run: RunArtifact, tuples: TuplesArtifact) -> JudgedTuples:
-    heldout = StoredTuples(tuples, _law(run)).heldout()
+    heldout = _source(run, tuples).heldout()
     if heldout is None:
         raise UsageError(
             f"{tuples.path}: has no held-out tuples, which the run was not trained on",

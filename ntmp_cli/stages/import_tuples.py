@@ -39,7 +39,7 @@ from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.counting.laws import parse_law
 from ntmp_cli.counting.recorded import exact_rows, known_counts
 from ntmp_cli.counting.strata import knowledge_of, strata_of
-from ntmp_cli.data.user.count_cells import CountColumn
+from ntmp_cli.data.user.count_cells import LIKE_SHARES, PASS_KIND, CountColumn, look_like_shares
 from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
@@ -83,6 +83,8 @@ class _Splits:
 
     tuples: dict[str, Grouped]
     unlabeled: dict[str, NDArray[np.int64]]
+    labelled: dict[str, int]
+    """How many of the tuples are labelled rows, which are the last ones."""
 
 
 @dataclass(frozen=True)
@@ -271,8 +273,10 @@ def _split(imported: ImportedRows, config: ImportTuplesConfig) -> _Splits:
     if not len(imported.unlabeled):
         pool = {"train": imported.unlabeled}
     if not (len(train) and len(held)) or (len(imported.unlabeled) and not (len(inside) and len(outside))):
-        return _Splits({"train": imported.tuples}, {"train": imported.unlabeled})
-    return _Splits({"train": imported.tuples.subset(train), "heldout": imported.tuples.subset(held)}, pool)
+        return _Splits({"train": tuples}, {"train": imported.unlabeled}, {"train": imported.labelled})
+    numbers = {"train": train, "heldout": held}
+    labelled = {split: int((which >= len(tuples) - imported.labelled).sum()) for split, which in numbers.items()}
+    return _Splits({split: tuples.subset(which) for split, which in numbers.items()}, pool, labelled)
 
 
 def _understood(
@@ -374,6 +378,7 @@ def _summary(inputs: Inputs, read: _Read) -> TuplesSummary:
         notes=(),
         warnings=_all_warnings(imported, strata, has_pool=bool(sizes["unlabeled"].train)),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
+        labelled=PoolSizes.of(splits.labelled) if imported.labelled else None,
     )
 
 
@@ -432,6 +437,8 @@ def _of_counts(tuples: Grouped) -> Iterator[str]:
     """Counts that may not be what they seem."""
     if len(tuples.uncounted):
         yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
+    if look_like_shares(np.diff(tuples.offsets), tuples.counts):
+        yield f"{LIKE_SHARES}{PASS_KIND.format('proportions')}"
     counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
     positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
     if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:

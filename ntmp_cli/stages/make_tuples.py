@@ -278,4 +278,5 @@ def _summary(
         notes=tuple(data.notes),
         warnings=tuple(warnings),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
+        labelled=None,
     )

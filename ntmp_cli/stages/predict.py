@@ -155,7 +155,10 @@ def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -
         "calibration": fit.fit,
         "withheld": scorer.withheld,
         "with_counts": config.with_counts,
-        "threshold": {"rule": config.threshold, "probability": scorer.label_above},
+        "threshold": {
+            "rule": config.threshold,
+            "probability": scorer.posterior_above if config.with_counts else scorer.label_above,
+        },
         "expected": as_json(expected),
     }
 
@@ -185,7 +188,13 @@ class Scoring:
     """A run as a function from raw rows to scores and probabilities."""
 
     def __init__(self, run: RunArtifact, config: PredictConfig, device: str) -> None:
-        from ntmp_cli.evaluation.expected_of_run import chosen_threshold, parsed_rule, scored_counts, unconfirmed
+        from ntmp_cli.evaluation.expected_of_run import (
+            chosen_threshold,
+            parsed_rule,
+            posterior_threshold,
+            scored_counts,
+            unconfirmed,
+        )
 
         self.run, self.config = run, config
         self._mapping = read_mapping(run)
@@ -203,6 +212,8 @@ class Scoring:
         """Why no probabilities are written."""
         at_tuples = tuple_shift(run.summary)
         rule = parsed_rule(config.threshold)
+        self.posterior_above = posterior_threshold(config.threshold) if config.with_counts else np.nan
+        """Posterior from which a row with a count is positive."""
         # Log-odds at the prior are score / T + shift, scores at the tuples' rate score − at_tuples.
         if rule is None:
             self.label_above = 0.5
@@ -280,9 +291,10 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
             block = numbers_of(columns.pop(SCORE))
             given_count = posteriors[start : start + len(block)]
             probabilities = scoring.probabilities(block)
-            best = np.where(np.isnan(given_count), probabilities, given_count)
+            has_count = ~np.isnan(given_count)
+            positive = np.where(has_count, given_count >= scoring.posterior_above, probabilities >= scoring.label_above)
             shown = {"probability": scoring.shown(probabilities), "posterior": scoring.shown(given_count)}
-            yield _table(columns, block, shown, (best >= scoring.label_above).astype(np.int8))
+            yield _table(columns, block, shown, positive.astype(np.int8))
             start += len(block)
 
 
@@ -294,7 +306,7 @@ def _count_column(run: RunArtifact) -> CountColumn:
     imported = run.summary.tuples_config
     law = trained_law(run) or str(imported.get("count_law") or "exact")
     counts_are = cast("CountsAre", imported.get("counts_are") or "counts")
-    return CountColumn(counts_are, parse_law(law))
+    return CountColumn(counts_are, parse_law(law), advice="then write 25%, because the run was trained on counts")
 
 
 def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:

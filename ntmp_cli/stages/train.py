@@ -35,10 +35,10 @@ from ntmp_cli.artifacts.named_files import (
 )
 from ntmp_cli.artifacts.priors import Prior, estimated_prior
 from ntmp_cli.artifacts.run_writer import run_summary, write_run
-from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.stored_tuples import StoredTuples, under_noise
 from ntmp_cli.artifacts.true_labels import true_targets
 from ntmp_cli.config import ESTIMATE, TrainConfig
-from ntmp_cli.counting.laws import count_noise, law_text, parse_law
+from ntmp_cli.counting.laws import law_text, parse_law
 from ntmp_cli.errors import ArtifactError, UsageError
 from ntmp_cli.evaluation.expected_of_run import expected_in_use
 from ntmp_cli.interrupts import stop_requested
@@ -161,12 +161,8 @@ def _resolved(config: TrainConfig, tuples: TuplesArtifact) -> TrainConfig:
 
 def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
     """The tuples under the law of noise that the settings name, else under the one that was recorded."""
-    noise: float = getattr(config.settings, "count_noise", 0.0)
-    if config.count_law is not None and noise:
-        raise UsageError("--count-noise and --count-law are two laws of noise", hint="Give one of them.")
     if config.count_law is None:
-        # Exact counts stay whole numbers, and methods know their noise by the setting.
-        return StoredTuples(tuples, count_noise(noise) if noise and tuples.summary.knowledge else None)
+        return under_noise(tuples, getattr(config.settings, "count_noise", 0.0))
     if not is_auto(config.count_law):
         return StoredTuples(tuples, parse_law(config.count_law))
     if not is_table_training(config, StoredTuples(tuples).instance):

@@ -51,4 +51,5 @@ def tuples_summary(blocks: Sequence[TupleBlock], unlabeled: int, scale: float) -
         notes=(),
         warnings=(),
         knowledge=None,
+        labelled=None,
     )

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.artifacts.stored_tuples import StoredTuples, under_noise
 from ntmp_cli.counting.recorded import are_records, as_text
 from ntmp_cli.counting.strata import strata_of
 from ntmp_cli.tuple_source import TupleSource
@@ -74,6 +74,29 @@ def test_bad_cells_of_every_kind_are_listed_with_their_rows(ntmp, tmp_path):
     listed = [f"  {path} row {4 * t + 1}: {what}" for t, what in enumerate(cells.values())]
     assert (ended.code, ended.err.splitlines()[1:-1]) == (3, listed)
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "ranges.npz"])
+def test_shares_get_the_same_hint_in_every_format(kind, ntmp, tmp_path):
+    x, shares = np.arange(12.0).reshape(6, 2), np.repeat([0.25, 0.5], 3)
+    columns = {"tuple_id": np.repeat([0, 1], 3), "count": shares, "a": x[:, 0], "b": x[:, 1]}
+    path = tmp_path / f"t.{kind}"
+    if kind == "csv":
+        pacsv.write_csv(pa.table(columns), path)
+    elif kind == "parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        ends = {"counts": shares[::3]} if kind == "npz" else {"counts_low": shares[::3] / 2, "counts_high": shares[::3]}
+        np.savez(path, x=x, offsets=[0, 3, 6], **ends)
+    ended = ntmp("import-tuples", path, "--out", tmp_path / "out")
+    assert (ended.code, "are these proportions? then pass --counts-are proportions" in ended.err) == (3, True)
+
+
+def test_noisy_counts_that_look_like_proportions_are_warned_of(ntmp_done, tmp_path):
+    cells = ["0.25", "0.5", "0.75", "0", "0.25", "0.5"]
+    path = write(tmp_path / "t.csv", table_of(np.random.default_rng(0), cells))
+    ended = ntmp_done("import-tuples", path, "--count-law", "gaussian:1", "--out", tmp_path / "out")
+    assert "between 0 and 1: are these proportions? then pass --counts-are proportions" in ended.err
 
 
 def test_shares_and_laws_are_named_by_options_and_kept(ntmp_done, tmp_path):
@@ -202,7 +225,7 @@ def test_training_may_replace_the_law_that_is_kept(ntmp, ntmp_done, tmp_path):
     ended = ntmp("train", *training, "--count-law", "gausian:2", "--out", tmp_path / "e")
     assert (ended.code, "unknown count-law 'gausian'; did you mean 'gaussian'?" in ended.err) == (2, True)
     ended = ntmp("train", *training, "--count-law", "round:2", "--count-noise", "0.1", "--out", tmp_path / "e")
-    assert (ended.code, "--count-noise and --count-law are two laws of noise" in ended.err) == (2, True)
+    assert (ended.code, "count_law and count_noise are two laws of noise: give one of them" in ended.err) == (2, True)
 
 
 def test_two_ways_to_record_a_count_are_refused(ntmp, tmp_path):
@@ -210,6 +233,8 @@ def test_two_ways_to_record_a_count_are_refused(ntmp, tmp_path):
     ended = ntmp(*making, "--record", "percent", "--count-law", "round:2")
     assert (ended.code, "are two ways to record a count" in ended.err) == (2, True)
     ended = ntmp(*making, "--record", "percent", "--count-noise", "0.1")
+    assert (ended.code, "counts are recorded in one way" in ended.err) == (2, True)
+    ended = ntmp(*making, "--count-law", "round:2", "--count-noise", "0.1")
     assert (ended.code, "counts are recorded in one way" in ended.err) == (2, True)
     ended = ntmp(*making, "--record", "range:0")
     assert ended.code == 2
@@ -278,6 +303,27 @@ def test_a_few_labels_are_tuples_of_one_row(ntmp, tmp_path):
     many = write(tmp_path / "m.csv", "tuple_id,count,label,a\nx,1,cat,1\nx,1,dog,2\ny,1,bird,3\n")
     ended = ntmp("import-tuples", many, "--out", tmp_path / "m")
     assert (ended.code, "ntmp is binary: one count per tuple" in ended.err) == (2, True)
+
+
+def test_a_law_of_noise_that_training_is_given_is_not_that_of_labels(ntmp_done, tmp_path):
+    """The tuple of one row z has a noisy count like the others; the labelled rows of x and y do not."""
+    rows = ["tuple_id,count,label,a", "x,1,1,1", "x,1,,2", "x,1,,3", "y,1,0,1", "y,1,,2", "z,1,,4"]
+    rows += [f"w{t},{t % 3},,{t}.{row}" for t in range(20) for row in range(3)]
+    path = write(tmp_path / "t.csv", "\n".join(rows) + "\n")
+    ntmp_done("import-tuples", path, "--heldout-share", "0.3", "--out", tmp_path / "out")
+    tuples = open_artifact(tmp_path / "out", "tuples")
+    assert sum(number for _, number in tuples.summary.labelled.items()) == 2
+    source = under_noise(tuples, 0.1)
+    sizes, counts = rows_of(source)
+    held = source.heldout()
+    every = [*zip(sizes, counts, strict=True), *zip(held.sizes, held.counts, strict=True)]
+    assert sorted(as_text(count) for n, count in every if n == 1) == sorted(
+        ["0", "1", "1 (off-by-one:0.1)", "1 (off-by-one:0.1)"]  # labels of x and y; what is left of y, and z
+    )
+    assert all("off-by-one" in as_text(count) for n, count in every if n > 1)
+    assert ntmp_done("train", "--tuples", tmp_path / "out", "--count-noise", "0.1", "--out", tmp_path / "run").code == 0
+    stored = open_artifact(tmp_path / "run", "run").summary.task.knowledge.counts
+    assert {"0", "1"} & set(stored)
 
 
 def grouped_table(path: Path, groups: int, seed: int, spread: float = 0.0) -> dict[str, int]:

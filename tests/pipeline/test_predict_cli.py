@@ -140,6 +140,16 @@ def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
     assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.5)
 
 
+def test_costs_label_posteriors_where_both_mistakes_cost_the_same(work, tmp_path, ntmp_done):
+    words = ("--with-counts", "--threshold", "cost=9:1", "--out", tmp_path / "p.csv", "--json")
+    facts = ntmp_done("predict", work / "run", work / "tuples.csv", *words).json
+    assert facts["threshold"] == {"rule": "cost=9:1", "probability": 0.1}
+    predicted = pacsv.read_csv(tmp_path / "p.csv")
+    posterior = predicted["posterior"].to_numpy()
+    assert ((posterior > 0.1) & (posterior < 0.5)).any()
+    assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.1)
+
+
 def test_posteriors_do_not_depend_on_how_many_are_computed_at_once(work, tmp_path, monkeypatch):
     read = []
     for name, rows in (("all", 2**18), ("few", 50)):
@@ -376,6 +386,16 @@ REFUSED = {
         ["{w}/x.npy", "--out", "{o}.csv"],
         3,
         "{w}/x.npy: an array has columns x0, x1, …, but this run was trained on 6: radius, texture, perimeter, area, ",
+    ),
+    "a level without groups": (
+        ["{w}/test.csv", "--confidence", "0.9", "--out", "{o}.csv"],
+        2,
+        "configuration: --confidence is the level of intervals of groups: give --by COLUMN with it\n",
+    ),
+    "a threshold of scores for posteriors": (
+        ["{w}/tuples.csv", "--with-counts", "--threshold", "recall=0.9", "--out", "{o}.csv"],
+        2,
+        "--threshold recall=0.9 and --with-counts: this threshold is chosen for scores, not for posteriors given a ",
     ),
     "a prior out of range": (
         ["{w}/test.csv", "--prior", "1", "--out", "{o}.csv"],

@@ -21,6 +21,7 @@ from ntmp_cli import NTMPClassifier
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
+from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.errors import ArtifactError, DataError, NotIdentifiableError, UsageError
 from ntmp_cli.python.tuple_rows import TupleRows
 
@@ -133,8 +134,13 @@ def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
         ({"counts": {0: 1}}, DataError, "counts has no entry for tuple "),
         ({"counts": np.arange(450)}, DataError, "counts of rows of one tuple differ"),
         ({"prior": 1.5}, UsageError, "prior 1.5: expected a share between 0 and 1"),
-        ({"counts": np.full(450, np.nan)}, DataError, "has 3 rows but count nan"),
-        ({"counts": np.full(450, 0.5)}, DataError, "has 3 rows but count 0.5"),
+        ({"counts": np.full(450, np.nan)}, DataError, "has 3 rows but count nan, which is not 0, 1, 2 …$"),
+        (
+            {"counts": np.full(450, 0.5)},
+            DataError,
+            "has 3 rows but count 0.5, which is not 0, 1, 2 …; are these proportions\\? then pass texts such as '25%'$",
+        ),
+        ({"counts": np.full(450, 37.5)}, DataError, "; are these percentages\\? then pass texts such as '25%'$"),
         ({"counts": ["one"] * 450}, DataError, "has 3 rows but count one"),
         ({"tuples": [None] * 450}, DataError, "no row has a tuple id"),
         ({"counts": None}, UsageError, "the counts are missing"),
@@ -368,6 +374,13 @@ def test_counts_may_be_pairs_texts_or_noisy() -> None:
     assert again.tuple_rate_ == noisy.tuple_rate_
 
 
+def test_noisy_counts_that_look_like_proportions_are_warned_of() -> None:
+    x, _, ids, counts = rows_and_counts()
+    with pytest.warns(UserWarning, match=r"are these proportions\? then pass texts such as '25%'") as caught:
+        NTMPClassifier(model="linear", count_law="gaussian:0.1").fit(x, ids, counts / 5.5)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_a_few_labels_are_learned_from_beside_counts() -> None:
     x, y, ids, counts = rows_and_counts(2)
     # All tuples half known: counts alone leave the side open, labels tell it.
@@ -379,6 +392,33 @@ def test_a_few_labels_are_learned_from_beside_counts() -> None:
         NTMPClassifier().fit(x, ids, counts, labels=[2] + [None] * 599)
     with pytest.raises(DataError, match="which its labels contradict"):
         NTMPClassifier().fit(x, ids, np.zeros(120), labels=[1] + [None] * 599)
+
+
+def test_labels_are_exact_whatever_the_noise_of_counts(monkeypatch) -> None:
+    x, y, ids, counts = rows_and_counts(4)
+    counts = np.clip(counts + np.where(np.arange(120) % 10 == 0, 1, 0), 0, 5)
+    labels = [int(label) if row % 50 == 0 else None for row, label in enumerate(y)]
+    seen = []
+
+    def kept(sizes, counts, law=None):
+        seen.append(CountObservations(sizes, counts, law))
+        return seen[-1]
+
+    monkeypatch.setattr("ntmp_cli.learning.tables.training.CountObservations", kept)
+    for noise in ({"count_noise": 0.1}, {"count_law": "off-by-one:0.1"}):
+        seen.clear()
+        NTMPClassifier(model="linear", **noise).fit(x, ids, counts, labels=labels)
+        one = np.flatnonzero(seen[0].sizes == 1)
+        assert len(one) == 12
+        assert np.array_equal(seen[0].likelihood(np.array([[0], [1]]), one), [1 - y[::50], y[::50]])
+        many = np.flatnonzero(seen[0].sizes > 1)
+        assert np.allclose(seen[0].likelihood(seen[0].counts["low"][many].astype(int), many), 0.9)
+
+
+def test_two_laws_of_noise_are_refused() -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    with pytest.raises(UsageError, match="count_law and count_noise are two laws of noise: give one of them"):
+        NTMPClassifier(count_law="round:2", count_noise=0.1).fit(x, ids, counts)
 
 
 def test_counts_of_several_classes_are_refused() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import Exact, NoiseLaw, PooledTest, Round, Suppress, law_text, parse_law
 from ntmp_cli.counting.percentages import percent_range
+from ntmp_cli.counting.recorded import are_records
 from ntmp_cli.data.user.arrow_columns import filled, numbers_of
 from ntmp_cli.errors import UsageError
 
@@ -19,6 +20,10 @@ CountsAre = Literal["counts", "proportions", "percentages"]
 """What a bare number in the column is."""
 
 NONE = -1
+PASS_KIND = "then pass --counts-are {}"
+# So many noisy records, all of them shares, are probably no counts.
+FEWEST_SHARES = 5
+LIKE_SHARES = "all counts are fractions between 0 and 1: are these proportions? "
 # More decimals of a percentage than this are those of a binary fraction.
 MOST_DECIMALS = 4
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
@@ -89,6 +94,8 @@ class CountColumn:
     counts_are: CountsAre = "counts"
     law: NoiseLaw = field(default_factory=Exact)
     """Of cells without one of their own."""
+    advice: str = PASS_KIND
+    """What to do if plain numbers are no counts; `{}` stands for what they are."""
     entries: list[tuple[CountCell, NoiseLaw]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     _known: dict[tuple[str, str | None], int | str] = field(default_factory=dict)
@@ -128,15 +135,20 @@ class CountColumn:
         if low == high and not law.possible(np.array([low]), np.array([2**53]))[0]:
             if not isinstance(law, Exact):
                 raise CellError(f"cannot be recorded by {law_text(law)}: it gives {law.records}")
-            is_share = 0 < low < 1
-            hint = "; are these proportions? then pass --counts-are proportions" if is_share else ""
-            raise CellError(f"is not 0, 1, 2 …{hint}")
+            raise CellError(f"is not 0, 1, 2 …{self._hint(low)}")
         if (
             low < high
             and isinstance(law, Exact)
             and (low != np.floor(low) or (high != np.floor(high) and high < np.inf))
         ):
-            raise CellError("is a range of numbers that are not whole")
+            raise CellError(f"is a range of numbers that are not whole{self._hint(high)}")
+
+    def _hint(self, number: float) -> str:
+        """What a number that is not whole may be."""
+        if not 0 < number <= 100:
+            return ""
+        kind = "proportions" if number <= 1 else "percentages"
+        return f"; are these {kind}? {self.advice.format(kind)}"
 
     def codes(self, texts: Any, laws: Any = None) -> tuple[NDArray[np.int32], dict[int, str]]:
         """The numbers of a column of text, and what is wrong with which rows."""
@@ -196,6 +208,16 @@ class CountColumn:
                 (cell if cell.percent is None else cell._replace(decimals=max(decimals)), law)
                 for cell, law in self.entries
             ]
+
+
+def look_like_shares(sizes: NDArray[Any], counts: NDArray[Any]) -> bool:
+    """Whether records that may be fractions, because they are noisy, are all from 0 to 1, and seldom whole."""
+    if not are_records(counts) or (counts["low"] != counts["high"]).any():
+        return False
+    many = counts["low"][sizes > 1]
+    if len(many) < FEWEST_SHARES:
+        return False
+    return bool(((many >= 0) & (many <= 1)).all() and (many != np.floor(many)).mean() > 0.5)
 
 
 def _split(rows: NDArray[Any], found: list[int | str]) -> tuple[NDArray[np.int32], dict[int, str]]:

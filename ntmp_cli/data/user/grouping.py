@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.recorded import EXACT, Counts, as_records, as_text, join, records, simplest
+from ntmp_cli.counting.recorded import EXACT, Counts, as_records, as_text, records, with_labels
 from ntmp_cli.data.user.count_cells import NONE, CellError, CountColumn
 from ntmp_cli.data.user.problems import Problems
 
@@ -190,7 +190,6 @@ def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, 
     rest["low"] = np.where(is_exact, np.maximum(rest["low"], 0), rest["low"])
     rest["high"] = np.where(is_exact, np.minimum(rest["high"], sizes), rest["high"])
     kept = np.flatnonzero((sizes > 0) & ~contradicted)
-    singles = records(labelled.positive, labelled.positive)
     rows = [tuples.rows[~taken & np.isin(owner, kept)], labelled.rows]
     singly = [f"row {row + 1}" for row in labelled.rows.tolist()]
     blocks: Sequence[str] = ()
@@ -202,7 +201,7 @@ def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, 
     return Grouped(
         np.concatenate(rows),
         np.concatenate([[0], np.cumsum([*sizes[kept], *np.ones(len(labelled.rows), np.int64)])]).astype(np.int64),
-        simplest(join([rest[kept], singles])),
+        with_labels(rest[kept], labelled.positive),
         [*(tuples.names[t] for t in kept.tolist()), *singly],
         blocks,
         tuples.uncounted[~np.isin(tuples.uncounted, labelled.rows)],
