@@ -7,6 +7,7 @@ import logging
 import warnings
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from ntmp_cli.registry import Facts, Registry
 log = logging.getLogger(__name__)
 
 # An exporter turns a module and two rows of its input into the bytes of a file.
-exporters: Registry[Callable[[nn.Module, Tensor], bytes], Facts] = Registry(
+exporters: Registry[Callable[[Exported, Tensor], bytes], Facts] = Registry(
     "format", "ntmp_cli.learning.exporting", Facts
 )
 
@@ -32,6 +33,7 @@ class NumericColumns(nn.Module):
 
     def __init__(self, columns: RawColumns) -> None:
         super().__init__()
+        self.columns = columns
         self.register_buffer("means", torch.tensor(columns.means, dtype=torch.float64))
         self.register_buffer("scales", torch.tensor(columns.scales, dtype=torch.float64))
         self.register_buffer("order", torch.tensor(columns.order))
@@ -56,7 +58,7 @@ class Exported(nn.Module):
 
 
 @exporters.register("torchscript")
-def torchscript(module: nn.Module, rows: Tensor) -> bytes:
+def torchscript(module: Exported, rows: Tensor) -> bytes:
     """TorchScript, loaded by `torch.jit.load` in Python or C++."""
     out = io.BytesIO()
     with warnings.catch_warnings():
@@ -93,15 +95,28 @@ def _without_call_stacks(content: bytes) -> bytes:
 
 
 @exporters.register("onnx")
-def onnx(module: nn.Module, rows: Tensor) -> bytes:
-    """ONNX, for onnxruntime and its like; needs the packages onnx and onnxscript."""
+def onnx(module: Exported, rows: Tensor) -> bytes:
+    """ONNX, for onnxruntime and its like; needs the package onnx, and onnxscript for networks of unusual layers."""
+    _require("onnx")
+    from ntmp_cli.learning.layer_graph import UnknownLayer, layer_graph
+
+    columns = module.features.columns if isinstance(module.features, NumericColumns) else None
     try:
-        import onnx as _
-        import onnxscript as _  # noqa: F401, F811
+        return layer_graph(module.scorer, columns, module.temperature, rows)
+    except UnknownLayer:
+        _require("onnxscript")
+        return _traced_onnx(module, rows)
+
+
+def _require(package: str) -> None:
+    try:
+        import_module(package)
     except ImportError:
-        raise UsageError(
-            "the format onnx needs the packages onnx and onnxscript", hint="pip install 'ntmp[export]'"
-        ) from None
+        raise UsageError(f"the format onnx needs the package {package}", hint="pip install 'ntmp[export]'") from None
+
+
+def _traced_onnx(module: Exported, rows: Tensor) -> bytes:
+    """The graph that torch finds by running the network."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     out = io.BytesIO()
     with warnings.catch_warnings():

@@ -39,7 +39,7 @@ def mlp(shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(300, 1))
 
 
-class _Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A basic residual block; the shortcut is projected where the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -72,7 +72,7 @@ def resnet20(shape: tuple[int, ...]) -> nn.Module:
     before = 16
     for width in (16, 32, 64):
         for block in range(3):
-            layers.append(_Block(before, width, 2 if block == 0 and width > 16 else 1))
+            layers.append(ResidualBlock(before, width, 2 if block == 0 and width > 16 else 1))
             before = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 1))
 
