@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -128,8 +129,8 @@ def _sort_key(cell: TableCell) -> str:
 
 
 def _heading(text: str) -> str:
-    """A line may break after an underscore of a metric's name."""
-    return text.replace("_", "_\u200b")
+    """A line may break after an underscore of a metric's name, but not inside a symbol such as Δ_op."""
+    return re.sub(r"(?<=\w\w_)", "\u200b", text)
 
 
 def _number(text: str) -> str:
