@@ -1,4 +1,4 @@
-"""From a source of tuples to what the training loop takes: chunks, orientation data, input normalisation."""
+"""Input of the training loop from a source of tuples: chunks, orientation data, input normalisation."""
 
 from __future__ import annotations
 
