@@ -81,7 +81,7 @@ class ScoredCounts:
 
     @cached_property
     def gain(self) -> float:
-        """Log-likelihood of the counts under calibrated scores less that under a constant."""
+        """Log-likelihood of the counts under calibrated scores minus that under a constant."""
         from scipy.optimize import minimize_scalar
 
         objective, ones = self.objective, np.ones_like(self.z)

@@ -35,7 +35,7 @@ class ScoredTuples:
     spread: float = 0.0
     """Standard deviation of tuples' intercepts, in natural groups."""
     blocks: Integers | None = None
-    """(T,) tuples of one block are resampled together; None where every tuple stands alone."""
+    """(T,) tuples of one block are resampled together; None if all tuples are independent."""
 
     @cached_property
     def observed(self) -> CountObservations:

@@ -1,6 +1,7 @@
-"""The model card of a run: what it was trained on, what it assumes, what to expect of it, and how to use it.
+"""The model card of a run: training data, assumptions, expected metrics, and use.
 
-Markdown of one page. It follows from the run alone: no dates, no paths, so that equal runs have equal cards.
+Markdown of one page. It depends only on the run and contains no dates and no paths, so that equal runs have equal
+cards.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ntmp_cli.reporting.rendering import escape_markdown
 if TYPE_CHECKING:
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary
 
-# z from which on the orientation of a run is certain, as `train` says too.
+# Smallest z of a certain orientation, the same as in `train`.
 CERTAIN = 3.0
 MOST_NAMES = 30
 # Names of the columns of a table, perhaps only the first ones, and how many there are.

@@ -1,4 +1,4 @@
-"""A whole report as one HTML page that needs nothing beside it: no network, no other file."""
+"""A report as one self-contained HTML page: no network, no other file."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _number(text: str) -> str:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a cell has to be broken inside a word, lest its column widen the table."""
+    """Whether a cell has a word so long that it must be broken, because its column would be too wide."""
     return any(len(word) > LONG_WORD for word in text.split())
 
 
