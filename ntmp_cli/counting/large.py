@@ -5,7 +5,7 @@ observation (an exponential tilt, exact): with p_i = σ(z_i + s), C(s) = Σ log(
 
     P(k | z) = e^(C(s) − s·k) P_s(k)        P_s(k) = 1/N Σ_q φ(θ_q) e^(−iθ_q k)        φ(θ) = Π (1 − p_i + p_i e^(iθ))
 
-with θ_q = 2πq/N. The sum over q is exact but for P_s at distance N or more (tails below `NEGLIGIBLE`, by Bernstein's
+with θ_q = 2πq/N. The sum over q is exact except for P_s at distance N or more (tails below `NEGLIGIBLE`, by Bernstein's
 inequality), and |φ(θ)| ≤ exp(−(1 − cos θ) Σ p_i(1 − p_i)) leaves a few dozen nodes. Both bounds are known in advance:
 the log-probability is exact to about 1e-10, and tests hold it to 1e-8. The posterior of a member has one factor of φ
 replaced by p_i e^(iθ).

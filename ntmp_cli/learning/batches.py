@@ -192,7 +192,7 @@ class TrainingData(ChunkGroup):
         return max(1, min(steps, group.tuples, group.unlabeled))
 
     def visit(self, groups: Sequence[ChunkGroup], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
-        """The batches of the windows, each cut into so many steps."""
+        """The batches of the windows, each window cut into its number of steps."""
         for number, (group, count) in enumerate(zip(groups, steps, strict=True)):
             if skip < count:
                 rng = stream(self.seed, "batches", epoch, number, *self._share_key)

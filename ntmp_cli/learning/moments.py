@@ -184,7 +184,7 @@ class Whitened:
     deficit: float  # Σ_g α(1−α): what centring took from the products, in units of the covariance within classes
 
     def leading(self, components: int) -> Whitened:
-        """The same in so many components of largest variance, which are the last ones."""
+        """The same in the components of largest variance, which are the last ones."""
         some = slice(-components, None)
         basis, means, products = self.basis[:, some], self.means[:, some], self.products[some, some]
         return replace(self, basis=basis, means=means, products=products)

@@ -54,7 +54,7 @@ class Watcher(Protocol):
     def epoch(self, record: EpochRecord) -> None: ...
 
 
-# Displays a training of so many epochs.
+# Displays a training of a given number of epochs.
 Watching = Callable[[int], AbstractContextManager[Watcher | None]]
 
 

@@ -99,7 +99,7 @@ def two_centres(data: FitData, start: str, seed: int) -> tuple[Floats, str]:
                 for block in np.array_split(x, -(-len(x) // BLOCK)):
                     model.partial_fit(block)
     centres = np.asarray(model.cluster_centers_, dtype=np.float64)
-    if np.allclose(centres[0], centres[1], rtol=1e-6, atol=0):  # equal but for the rounding of single precision
+    if np.allclose(centres[0], centres[1], rtol=1e-6, atol=0):  # equal up to the rounding of single precision
         raise NotIdentifiableError("all instances are equal: there are no two clusters")
     return centres, algorithm
 
