@@ -13,7 +13,7 @@ ONE_COUNT = (
     "ntmp is binary: one count per tuple; give the class of interest by --positive, or train one class at a time "
     "(--count-column, once per class)."
 )
-"""What users of several classes are told."""
+"""The hint for data of several classes."""
 
 
 class NtmpError(Exception):

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Gives `requested()`; a second Ctrl-C interrupts at once, for those who cannot wait."""
+    """Gives `requested()`; a second Ctrl-C interrupts at once."""
     requested = False
 
     def note(signum: int, frame: FrameType | None) -> None:

@@ -102,7 +102,7 @@ class StorageUrl:
         return sorted((self / info.base_name, info.type.name == "Directory") for info in infos)
 
     def matches(self) -> list[StorageUrl]:
-        """The files and folders that the pattern names: * and [ ] match within a name, but for a dot at its start."""
+        """The files and folders that the pattern names: * and [ ] match within a name, except a dot at its start."""
         names = [name for name in self._parts.path.split("/") if name]
         places = [StorageUrl(self._parts._replace(path="").geturl())]
         for depth, name in enumerate(names, 1):

@@ -127,7 +127,7 @@ class TupleSource(Protocol):
         """Whether training tuples have instances in common: then no fold of them is new to the others."""
 
     def blocks(self) -> Integers | None:
-        """Block of every tuple, training ones first; None where every tuple stands alone."""
+        """Block of every tuple, training ones first; None if all tuples are independent."""
 
     def weights(self) -> NDArray[np.float64] | None:
         """Weight of every tuple, training ones first; None where all are 1."""

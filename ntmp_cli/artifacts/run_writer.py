@@ -26,7 +26,7 @@ from ntmp_cli.tuple_source import HeldoutData
 
 log = logging.getLogger(__name__)
 
-# Scores that differ by less are equal but for rounding.
+# Scores that differ by less are equal up to rounding.
 SAME_SCORE, TUPLES_LOOKED_AT = 1e-6, 500
 
 

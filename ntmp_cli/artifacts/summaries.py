@@ -1,7 +1,7 @@
 """What a manifest says about its artefact: one model per kind, checked whenever a directory is opened.
 
 Values are finite, in range, and consistent with each other and with the files that the manifest lists. A stage builds
-the model, and the next stage reads its attributes. Every key is always written, but for fields that have a default.
+the model, and the next stage reads its attributes. Every key is written, except fields that have a default.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ BETWEEN_LINES = 30.0
 # Shows in a bar which step it is at.
 Say = Callable[[str], None]
 _bars: list[Say] = []
-"""Of the bars on the terminal now, the training's among them: a step inside another one is told by the outer bar."""
+"""Number of progress bars on the terminal, trainings included; a step inside another one has no bar of its own."""
 _started: list[Progress] = []
 
 

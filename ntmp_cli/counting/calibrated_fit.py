@@ -1,9 +1,10 @@
-"""Probabilities of instances fitted to the counts of tuples, with an error that holds where the model does not.
+"""Probabilities of instances fitted to the counts of tuples, with a standard error that is robust to a wrong model.
 
-Log-odds at the tuples' rate are B·θ, B a few functions of cross-fitted scores: a line, and the function whose mean in
-each class is asked for. At the fitted θ every column h of B has Σ h·P(y=1 | count) = Σ h·p, so that Σ h·p estimates the
-sum of h over the positives even if the line is wrong ("targeted" calibration; Eq. 55). Its error is the sandwich
-(Eq. 56): tuples are independent, their law need not be the fitted one.
+The log-odds at the tuples' rate are B·θ. The columns of B are functions of cross-fitted scores: a line, and the
+function whose mean in each class is to be estimated. At the fitted θ every column h of B satisfies
+Σ h·P(y=1 | count) = Σ h·p. Therefore Σ h·p estimates the sum of h over the positives even if the line is wrong
+("targeted" calibration; Eq. 55). The error is the sandwich estimate (Eq. 56): it assumes independent tuples, not that
+the fitted law is the true one.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from ntmp_cli.counting.objective import CountObjective
 PRIOR_SD = 10.0
 _STEP = 1e-4
 MOST_LEVERAGE = 0.9
-# Instances whose probabilities at all nodes are in memory at a time.
+# Number of instances whose probabilities at all nodes are held in memory at a time.
 BLOCK = 2**16
-# Nodes of the normal law of tuples' intercepts.
+# Quadrature nodes of the normal distribution of the tuples' intercepts.
 _AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
 _WEIGHTS = _RAW / _RAW.sum()
 
 
 @dataclass(frozen=True)
 class CalibratedFit:
-    """θ with what its error is made of: θ̂ − θ is about the mean of the rows of `influence`."""
+    """The fitted θ and the influence of every tuple: θ̂ − θ is approximately the mean of the rows of `influence`."""
 
     theta: Floats
     basis: Floats
@@ -40,7 +41,7 @@ class CalibratedFit:
     """(T, K)"""
     objective: CountObjective
     log_prob: float
-    """Of all counts."""
+    """Log-probability of all counts."""
 
     @cached_property
     def p(self) -> Floats:
@@ -65,7 +66,7 @@ class CalibratedFit:
 
     @property
     def covariance(self) -> Floats:
-        """Of θ̂ (Eq. 56)."""
+        """Covariance matrix of θ̂ (Eq. 56)."""
         tuples, width = self.influence.shape
         matrix: Floats = self.influence.T @ self.influence / (tuples * max(tuples - width, 1))
         return matrix
@@ -74,9 +75,9 @@ class CalibratedFit:
 def calibrated_fit(
     z: Floats, objective: CountObjective, *columns: Floats, columns_sd: float | None = None
 ) -> CalibratedFit:
-    """The likeliest log-odds a·z + b + Σ c·column of these tuples, whose members' scores stand in a row (Eq. 55).
+    """Maximum-likelihood log-odds a·z + b + Σ c·column, for members' scores z, tuple after tuple (Eq. 55).
 
-    `columns_sd` is the standard deviation of c, where its prior is not the wide one.
+    `columns_sd` is the standard deviation of the normal prior of c; by default the prior is wide.
     """
     basis = np.column_stack([z, np.ones_like(z), *columns])
     scale = np.maximum(basis.std(axis=0), 1e-12)
@@ -116,14 +117,14 @@ def calibrated_fit(
     )
     total = information.mean(axis=0) + np.diag(ridge) / tuples
     inverse = np.linalg.pinv((total + total.T) / 2, hermitian=True)
-    # Without a tuple, θ would be where the others put it: its influence grows with its share of the information.
+    # The influence of leaving a tuple out grows with its share of the information.
     leverage = np.clip(np.einsum("jk,tkj->t", inverse, information) / tuples, 0.0, MOST_LEVERAGE)
     influence: Floats = by_tuple @ inverse / (1 - leverage)[:, None]
     return CalibratedFit(theta, basis, influence, objective, float(log_prob * tuples))
 
 
 def by_block(influence: Floats, blocks: Ints | None) -> Floats:
-    """Influences of blocks instead of those of their tuples, where only blocks are independent of each other."""
+    """Influences summed over the tuples of a block, for data where only blocks are independent."""
     if blocks is None:
         return influence
     _, codes = np.unique(blocks, return_inverse=True)

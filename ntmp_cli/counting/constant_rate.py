@@ -1,4 +1,4 @@
-"""The rate under which the observations of all tuples are most probable, if every member had it.
+"""The maximum-likelihood rate of all tuples, under the assumption that every member has the same rate.
 
 With log-odds s for all members the count of n is binomial, and P(observation | s) = Σ_k L(k) C(n,k) e^(sk) / (1+e^s)^n.
 Its maximum over s is the rate of the tuples' members: Σm/Σn where counts are exact.
@@ -14,7 +14,7 @@ from scipy.special import expit, gammaln
 
 from ntmp_cli.counting.laws import Floats, Ints
 
-# Log-odds that are looked at first, and between which the maximum is searched.
+# Grid of log-odds that brackets the maximum.
 GRID = np.linspace(-12.0, 12.0, 25)
 
 

@@ -5,7 +5,7 @@ observation (an exponential tilt, exact): with p_i = σ(z_i + s), C(s) = Σ log(
 
     P(k | z) = e^(C(s) − s·k) P_s(k)        P_s(k) = 1/N Σ_q φ(θ_q) e^(−iθ_q k)        φ(θ) = Π (1 − p_i + p_i e^(iθ))
 
-with θ_q = 2πq/N. The sum over q is exact but for P_s at distance N or more (tails below `NEGLIGIBLE`, by Bernstein's
+with θ_q = 2πq/N. The sum over q is exact except for P_s at distance N or more (tails below `NEGLIGIBLE`, by Bernstein's
 inequality), and |φ(θ)| ≤ exp(−(1 − cos θ) Σ p_i(1 − p_i)) leaves a few dozen nodes. Both bounds are known in advance:
 the log-probability is exact to about 1e-10, and tests hold it to 1e-8. The posterior of a member has one factor of φ
 replaced by p_i e^(iθ).
@@ -20,13 +20,13 @@ from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
 
-# Tuples with more members than this are computed so; below, the tables of `poisson_binomial` are exact and fast.
+# Tuples with more members than this use this module; for smaller ones the tables of `poisson_binomial` are fast.
 LARGE = 300
 # Probabilities below e^-28 ≈ 7e-13 do not matter beside one.
 NEGLIGIBLE = 28.0
-# Newton's search for the tilt, and how often the mode given the observation is looked for again.
+# Newton steps for the tilt, and repetitions of the search for the mode given the observation.
 TILT_STEPS, MODE_STEPS = 80, 12
-# Numbers of members and nodes that are held at a time.
+# Members and nodes that are held in memory at a time.
 CELLS = 2**15
 
 
@@ -41,11 +41,11 @@ def large_tuple(z: Floats, likelihood: Floats, *, with_posterior: bool = True) -
     p = expit(z + s)
     reach = int(np.ceil(_tail(variance)))
     k = support[(support >= centre - reach) & (support <= centre + reach)]
-    # What is recorded, in the weights of the tilt; the largest is factored out.
+    # The likelihood in the weights of the tilt; its largest value is factored out.
     logs = log_likelihood[k] - s * (k - centre)
     top = float(logs.max())
     weights = np.exp(logs - top)
-    # Counts a period apart are taken for one another: no two that matter are.
+    # Counts that are a period apart are confused, but at most one of them has a probability that matters.
     period = reach + int(np.abs(k - centre).max()) + 1
     theta, share = _nodes(variance, period + 1 - period % 2)
     # Σ_k a_k e^(−iθ(k − centre)): counts are measured from the centre, so that phases stay small.
@@ -55,7 +55,7 @@ def large_tuple(z: Floats, likelihood: Floats, *, with_posterior: bool = True) -
 
 
 def _sums(p: Floats, theta: Floats, seen: Floats, centre: int, with_posterior: bool) -> tuple[float, Floats]:
-    """P_s(observation), and with it the share of y_i = 1, over blocks of nodes."""
+    """P_s(observation) and P_s(observation, y_i = 1), summed over blocks of nodes."""
     total, joint = 0.0, np.zeros(len(p))
     step = max(1, CELLS // len(p))
     for first in range(0, len(theta), step):
@@ -68,16 +68,16 @@ def _sums(p: Floats, theta: Floats, seen: Floats, centre: int, with_posterior: b
         total += float(values.real.sum())
         if with_posterior:
             np.reciprocal(factors, out=factors)
-            # Small matrices: one thread is faster than a library that starts several.
+            # The matrices are small: one thread is faster than several.
             joint += np.einsum("q,qi->i", values * turn[:, 0], factors).real
     posterior: Floats = np.clip(p * joint / total, 0.0, 1.0) if with_posterior else joint
     return total, posterior
 
 
 def _nodes(variance: float, period: int) -> tuple[Floats, Floats]:
-    """θ_q ≥ 0 where |φ| matters, and their shares: those of −θ are the same, conjugate.
+    """Nodes θ_q ≥ 0 at which |φ| matters, and their weights. The term of −θ is the complex conjugate of that of θ.
 
-    The period is odd: θ = π, where a member with p = ½ makes φ vanish, is no node.
+    The period is odd, so that θ = π is not a node: there φ vanishes if a member has p = ½.
     """
     q = np.arange(period // 2 + 1)
     theta = 2 * np.pi * q / period
@@ -138,7 +138,7 @@ def _tilt_to_mode(z: Floats, log_likelihood: Floats, support: Ints) -> tuple[int
 
 
 def _tilt(z: Floats, k: int) -> float:
-    """s with Σ σ(z_i + s) = k, at least half a member from none and from all; Newton's method inside a bracket."""
+    """The root s of Σ σ(z_i + s) = k, by bracketed Newton steps. k is kept half a member away from 0 and n."""
     target = min(max(float(k), 0.5), len(z) - 0.5)
     edge = float(np.log(2 * len(z)))
     low, high = -float(z.max()) - edge, -float(z.min()) + edge

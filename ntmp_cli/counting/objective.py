@@ -32,7 +32,7 @@ from ntmp_cli.counting.recorded import are_records
 NODES = 7
 _AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 _LOG_WEIGHTS = np.log(_RAW_WEIGHTS / _RAW_WEIGHTS.sum())
-# Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
+# Newton steps to a tuple's mode: their largest number, their largest length, and the length at which they stop. The
 # nodes need not be centred exactly.
 NEWTON_STEPS = 8
 LONGEST_STEP = 2.0
@@ -40,7 +40,8 @@ CLOSE = 0.02
 # Scores beyond this are certain; their odds must stay finite at every node.
 LARGEST_SCORE = 300.0
 
-# Log-odds with a normal error of variance τ² have the mean probability σ(z/√(1 + τ²·this)), but for .01: (16√3/15π)².
+# With a normal error of variance τ² on the log-odds the mean probability is σ(z/√(1 + τ²·c)) to within .01, where
+# c = (16√3/15π)².
 ATTENUATION = 0.346
 
 

@@ -1,4 +1,4 @@
-"""What was observed of tuples' counts, as a likelihood over the true count, made ready for the tables of the count law.
+"""Recorded counts of tuples as a likelihood over the true count, grouped for the tables of the count law.
 
 Tuple t with n members is observed through L(k) = P(what was recorded | k of its members are positive), k = 0 … n. The
 law of the count, its gradient and its posterior depend on the observation through L alone (Eq. 22).
@@ -22,9 +22,9 @@ from ntmp_cli.errors import DataError
 
 # Tables of a group of tuples stay below this size, unless a single tuple needs more.
 TABLE_BYTES = 32 * 2**20
-# So many missing members per group cost nothing; beyond that at most half of a group's members are missing.
+# A group may have this many missing members; beyond that, at most half of its members may be missing.
 SPARE_MEMBERS = 4096
-# Tables of a group have at most so many different widths.
+# Largest number of different widths of a group's tables.
 WIDTHS = 8
 
 
@@ -184,10 +184,10 @@ class CountObservations:
 
     @cached_property
     def one_rate(self) -> bool:
-        """Whether all tuples may have one rate: then the gradient at a constant is zero, or noise.
+        """Whether all tuples may have the same rate: then the gradient at a constant score is zero, or noise.
 
-        Of counts that may be wrong, the true ones may agree where the recorded ones do not. Where noise allows every
-        count, one rate must be less probable than rates that differ by chance.
+        If counts may be wrong, the true rates may be equal although the recorded ones differ. If noise allows every
+        count, one common rate must be less probable than rates that differ by chance.
         """
         if not (self._low / self.sizes).max() <= (self._high / self.sizes).min() + 1e-12:
             return False
@@ -204,7 +204,7 @@ class CountObservations:
 
     @cached_property
     def mirrored(self) -> NDArray[np.bool_]:
-        """Tuples that are counted by their negatives (z → −z, k → n − k), because that makes the table narrower."""
+        """Tuples whose negatives are counted (z → −z, k → n − k) because the table is narrower then."""
         mirrored: NDArray[np.bool_] = self._low + self._high > self.sizes
         return mirrored
 
@@ -257,7 +257,7 @@ class CountObservations:
 
 
 def _require_recordable(sizes: Ints, counts: Counts, laws: list[tuple[NoiseLaw, Ints]]) -> None:
-    """Refuse records that cannot be."""
+    """Raise an error for impossible records."""
     for law, which in laws:
         low, high, n = counts["low"][which], counts["high"][which], sizes[which]
         possible = (n >= 1) & (low <= high) & law.possible(low, n) & law.possible(high, n)

@@ -149,7 +149,7 @@ def _tables(p: Floats, q: Floats, group: CountGroup) -> tuple[Floats, Floats]:
 
 
 def _forward(p: Floats, q: Floats, group: CountGroup) -> list[Floats]:
-    """E_i (Eq. 23) for every member i: a row per count, a column per tuple that has so many members."""
+    """E_i (Eq. 23) for every member i: a row per count, a column per tuple with more than i members."""
     most = len(group.target) - 1
     prefixes = _empty_tables([(min(i + 1, most), here) for i, here in enumerate(group.present)])
     prefixes[0][:] = 1
@@ -166,7 +166,7 @@ def _forward(p: Floats, q: Floats, group: CountGroup) -> list[Floats]:
 
 
 def _empty_tables(shapes: list[tuple[int, int]]) -> list[Floats]:
-    """Empty tables in one piece of memory: small ones would go back to the system and come again at every call."""
+    """Empty tables in one allocation: many small ones would be returned to the system and requested at every call."""
     ends = np.cumsum([rows * columns for rows, columns in shapes]).tolist()
     memory = np.empty(ends[-1])
     return [

@@ -1,4 +1,4 @@
-"""Tuples of which is only known whether any member is positive (multiple-instance learning): closed forms.
+"""Closed forms for tuples where only the presence of a positive is known (multiple-instance learning).
 
 With q_i = σ(−z_i) the table of the count law needs one column (Eqs. 22 and 24 with L(k) = 1[k ≥ 1] or 1[k = 0]):
 

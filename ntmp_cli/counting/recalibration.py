@@ -11,9 +11,9 @@ from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.objective import CountObjective, conditional_slope
 from ntmp_cli.counting.observations import CountObservations
 
-# Counts tell something where scores make them this much more probable than a constant does: a chance of about e^-4.
+# The counts confirm the scores if they are this many nats more probable than under a constant score.
 CLEAR_NATS = 4.0
-# Step of the difference that stands for a second derivative.
+# Step of the finite difference for the second derivative.
 _STEP = 1e-4
 
 
@@ -32,9 +32,9 @@ def recalibrate(
     start: tuple[float, float] = (0.0, 0.0),
     spread: float = 0.0,
 ) -> Recalibration:
-    """The line of least mean −log P(observation | a·z + b) (Eq. 30) over b and log a ≤ `steepest`, by L-BFGS.
+    """The line that minimises the mean −log P(observation | a·z + b) (Eq. 30) over b and log a ≤ `steepest`, by L-BFGS.
 
-    It starts from log a and b.
+    `start` is the initial (log a, b).
 
     With g_i = P(y_i=1 | a·z + b, observation) − σ(a·z_i + b), the derivatives of a tuple's log-probability by log a and
     b are Σ a z_i g_i and Σ g_i. The loss is NaN where a score is not finite. For a flipped network pass −z. `spread` is

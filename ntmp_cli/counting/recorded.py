@@ -36,7 +36,7 @@ def are_records(counts: NDArray[Any]) -> bool:
 
 
 def simplest(counts: Counts) -> Counts:
-    """Whole numbers where records say nothing else."""
+    """Records of exact counts as whole numbers; all others unchanged."""
     if not are_records(counts) or not all_exact(counts) or (counts["low"] != np.floor(counts["low"])).any():
         return counts
     return np.asarray(counts["low"], dtype=np.int64)
@@ -79,7 +79,7 @@ def with_law(counts: Counts, law: NoiseLaw) -> Counts:
 
 
 def with_parameters(counts: Counts, law: NoiseLaw) -> Counts:
-    """The same records, those under a law of this name under its parameters: exact ones beside them stay exact."""
+    """The same records, with new parameters for every law of this name. Exact counts stay exact."""
     rows = as_records(counts).copy()
     text = law_text(law).encode()
     name = text.partition(b":")[0]

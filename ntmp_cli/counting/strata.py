@@ -19,20 +19,20 @@ from ntmp_cli.counting.recorded import Counts, are_records, as_records, as_text,
 
 
 class CountStratum(NamedTuple):
-    """Tuples of n members of which the same is known."""
+    """Tuples of n members with the same information about their count."""
 
     n: int
     m: int | float
-    """The count; the mean of unbiased records; the one expected behind a count that may be off by one, or a range."""
+    """The exact count, the mean of unbiased records, or the expected count given a range or an uncertain record."""
     tuples: int
     counts: str
     """What was recorded: `2`, `1-3`, or a law such as `gaussian:17`."""
     known: bool
-    """Whether m/n is the rate of the stratum, but for chance."""
+    """Whether m/n is an unbiased estimate of the stratum's rate."""
 
 
 class CountKnowledge(NamedTuple):
-    """What strata of tuples whose counts are not all exact know of them."""
+    """Facts about the strata of tuples whose counts are not all exact."""
 
     counts: tuple[str, ...]
     known: tuple[bool, ...]
@@ -74,9 +74,9 @@ def numbers_behind(seen: Floats, law: NoiseLaw) -> Floats:
 
 
 def expected_behind(seen: Floats, law: NoiseLaw) -> Floats:
-    """E[true count | recorded count] for recorded counts 0 … n, of which so many were seen.
+    """E[true count | recorded count] for recorded counts 0 … n, given how often each was recorded.
 
-    Where `numbers_behind` exclude a recorded count, all true counts that the noise allows are equally probable.
+    If `numbers_behind` excludes a recorded count, all true counts that the noise allows are taken as equally probable.
     """
     matrix = law.matrix(len(seen) - 1)
     joint = matrix * numbers_behind(seen, law)
@@ -103,7 +103,7 @@ def _behind_off_by_one(sizes: Ints, counts: Counts) -> Floats:
 
 
 def knowledge_of(strata: list[CountStratum], sizes: Ints, counts: Counts) -> CountKnowledge | None:
-    """What the strata know of counts that are not all exact; None where all are."""
+    """Facts about counts that are not all exact; None if all are exact."""
     if not are_records(counts):
         return None
     observed = CountObservations(sizes, counts)

@@ -1,19 +1,18 @@
-"""How scores become probabilities in an audit, with the recorded counts exact or off by one: which explains more?
+"""Calibration of scores in an audit, under exact counts and under counts that may be off by one.
 
-A confident score that is wrong and a count that is off by one look alike: either puts the recorded count one away from
-the likeliest. A line a·z + b alone cannot say "now and then a confident score is wrong", so that a law of noisy counts
-would fit better wherever scores are overconfident. Calibrated probabilities therefore have a floor and a ceiling
-(Eq. 64),
+A confident but wrong score and a count that is off by one have the same effect: the recorded count is one away from
+the most probable one. A line a·z + b has no place for confident errors, so that overconfident scores alone would favour
+a law of noisy counts. Calibrated probabilities therefore have a floor and a ceiling (Eq. 64),
 
     P(y=1 | x) = δ₀ + (1 − δ₀ − δ₁) σ(a·z + b),
 
-and natural groups the random intercept of the training. a, δ₀ and δ₁ are those of greatest likelihood of
+and natural groups have the random intercept of the training. a, δ₀ and δ₁ maximise
 
     Σ_t log Σ_k R_ε(recorded | k) ρ_k P(k | x_t) / P(k),
 
-see `count_audit`; b is such that the mean probability of members is their recorded rate, without which P(k) would not
-be the law of a random tuple's count. Counts are called wrong only if ε > 0 gains more than chance does over ε = 0, both
-with their own a, δ₀, δ₁ and ρ (Eq. 65).
+see `count_audit`. b makes the mean probability of members equal to their recorded rate; otherwise P(k) would not be the
+distribution of a random tuple's count. Counts are called wrong only if the fit with ε > 0 is significantly better than
+the fit with ε = 0. Both fits have their own a, δ₀, δ₁ and ρ (Eq. 65).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MOST_OF_RATE = 0.9
 STARTS = ((0.0, 0.001), (1.0, 0.02))
 ROUNDS = 12
 SETTLED = 0.01
-# Of the limits of the noise rate.
+# Tolerance of the limits of the noise rate.
 PRECISION = 1e-3
 NEWTON_STEPS = 60
 CENTRED = 1e-10
@@ -110,9 +109,9 @@ def audit_folds(folds: Sequence[CountedScores], spread: float, confidence: float
 
 
 def _comparison(folds: Sequence[CountedScores], spread: float) -> _Comparison:
-    """Of tuples that were sampled at random, unless shares of their own explain exact counts clearly better.
+    """Whether tuples are taken as sampled at random, or get estimated shares of true counts.
 
-    That is by the Bayesian information criterion: few tuples of many lengths have shares that follow any count.
+    The Bayesian information criterion decides: with few tuples of many lengths, estimated shares would fit any counts.
     """
     sizes = np.concatenate([fold.sizes for fold in folds])
     at_random, designed = Assumed(None, spread, at_random=True), Assumed(None, spread)
@@ -124,7 +123,7 @@ def _comparison(folds: Sequence[CountedScores], spread: float) -> _Comparison:
 
 
 class _Comparison(NamedTuple):
-    """The likeliest calibrations with exact counts and with counts that may be off by one."""
+    """Maximum-likelihood calibrations with exact counts and with counts that may be off by one."""
 
     assumed: Assumed
     exact: Calibrated
@@ -165,7 +164,7 @@ def _best(folds: Sequence[CountedScores], assumed: Assumed, starts: Sequence[tup
 
 
 def _fit(folds: Sequence[CountedScores], assumed: Assumed, start: tuple[Calibration, ...]) -> Calibrated:
-    """Shares of true counts and noise rate by EM, then the calibrations given them, until that gains nothing."""
+    """Alternate between EM for the shares of true counts and the noise rate, and calibration, until convergence."""
     by_fold, best = start, None
     for _ in range(ROUNDS):
         z, sizes, counts = _joined(folds, by_fold)

@@ -1,4 +1,4 @@
-"""The least value of a function of one variable. Importing scipy.optimize takes longer than most exports."""
+"""Minimum of a function of one variable, without scipy.optimize: importing that takes longer than most exports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_CALLS = 500
 
 
 def bounded_minimum(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function is least between two bounds, to within 1e-5, by Brent's method.
+    """Minimiser of a function between two bounds, to within 1e-5, by Brent's method.
 
-    A step goes to the vertex of the parabola through the three best points, or, where that would leave the bounds or
-    shrinks too slowly, to the golden section of the longer side (Brent 1973, chapter 5). The points are those of
+    A step goes to the vertex of the parabola through the three best points. If that leaves the bounds or converges too
+    slowly, it goes to the golden section of the longer side (Brent 1973, chapter 5). The evaluated points are those of
     `scipy.optimize.minimize_scalar(method="bounded")`, bit for bit.
     """
     best = second = third = low + GOLDEN * (high - low)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ntmp_cli.errors import DataError
 
 BINS = 15
-# Of a reliability diagram: few enough for an interval at each.
+# Bins of a reliability diagram: few enough for an interval at each.
 DIAGRAM_BINS = 10
 # Temperatures outside these limits change no decision, only rounding: p is 0 or 1, or ½, for every score that occurs.
 COLDEST, HOTTEST = 0.01, 100.0

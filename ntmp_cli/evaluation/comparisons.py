@@ -23,7 +23,7 @@ from ntmp_cli.evaluation.significance import (
 )
 from ntmp_cli.evaluation.summary import DataCell, Row, RowLabels, cell_of, cell_order, value_of
 
-# What is repeated: the seed of a training and of the tuples it was trained on.
+# A repetition: the seed of a training and the seed of its tuples.
 Repetition = tuple[int, int | None]
 Values = dict[Repetition, float | None]
 
@@ -66,10 +66,10 @@ class Reference(NamedTuple):
 
 
 def default_reference(runs: Sequence[RowLabels]) -> str | None:
-    """`count` if it is there, else the first method given, never the best: that would spoil the tests.
+    """`count` if it was run, else the first method given. Choosing the best method would invalidate the tests.
 
-    Where a cell has several variants of it, the first variant. None where there are no two methods or variants to
-    compare; an oracle is none.
+    If a cell has several variants of it, the first variant. None if there are no two methods or variants to compare;
+    oracles do not count.
     """
     entries = [method_variant_of(run) for run in runs if not run["is_oracle"]]
     if len(set(entries)) < 2:
@@ -110,8 +110,8 @@ class Comparison(TypedDict):
 
     Differences are method minus reference. `missing` names unpaired and undefined values. A number that needs pairs
     is None without any, a limit also with only one. `cliff` is Cliff's δ of the paired differences, as in the paper:
-    the share of pairs that are won less the share that are lost. `cliff_all_pairs` compares every value with every
-    value of the reference, of one cell.
+    the share of pairs won minus the share of pairs lost. `cliff_all_pairs` compares every value of a cell with every
+    value of the reference in this cell.
     """
 
     scope: Literal["cell", "overall"]
@@ -305,7 +305,7 @@ def _measured(pairings: Sequence[_Paired], family: HolmFamily, *, reference_is_o
 
 
 def _with_holm(comparisons: list[Comparison], family: HolmFamily) -> list[Comparison]:
-    """Fill in the adjusted p of each family. Cells and their union test the same question: never one family."""
+    """Fill in the adjusted p of each family. Cells and their union test the same hypothesis: two separate families."""
     families: dict[Hashable, list[Comparison]] = defaultdict(list)
     for comparison in comparisons:
         if comparison["p"] is not None:

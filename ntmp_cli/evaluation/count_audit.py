@@ -1,14 +1,14 @@
-"""Which recorded counts are wrong: the law of every tuple's count, its p-value, and the posterior of an error.
+"""Which recorded counts are probably wrong: the distribution of every count, its p-value, the posterior of an error.
 
 With calibrated log-odds z at the tuples' rate ᾱ, the number of positives of a tuple would be Poisson-binomial if
-tuples were sampled at random. They seldom are: a user may choose groups with one positive each. Given its count k,
-however, a tuple is a random one with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ), whatever the design.
+tuples were sampled at random. They seldom are: a user may choose groups with one positive each. But given its count k,
+a tuple is a random tuple with k positives, so that p(x | k) ∝ PB_k(z) / Binomial(k; n, ᾱ) in every design.
 With ρ_k the share of tuples of this length that truly have k positives (Eqs. 61 and 62),
 
     P(k | x) ∝ ρ_k PB_k(z) / Binomial(k; n, ᾱ),        P(recorded, x) ∝ Σ_k R_ε(recorded | k) ρ_k PB_k(z) / Binomial(k),
 
-where R_ε moves a count to a neighbour with probability ε. ρ and ε are those of greatest likelihood, by
-EM: both updates are means of the posterior of k.
+where R_ε moves a count to a neighbour with probability ε. EM estimates ρ and ε by maximum likelihood: both updates are
+means of the posterior of k.
 
 Members of natural groups have a random intercept b ~ N(0, τ²) in common: PB is then a mean over b, by Gauss–Hermite
 quadrature. Their features are alike too, so that the law of a random group's count is no binomial: the mean of P(k | x)
@@ -31,13 +31,13 @@ from ntmp_cli.counting.poisson_binomial import count_law
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# ρ is shrunk towards the binomial with the weight of so many tuples: rare lengths hold too little data.
+# ρ is shrunk towards the binomial with the weight of this many tuples, because rare lengths have little data.
 PSEUDO_TUPLES = 10.0
 MOST_ROUNDS = 500
 SETTLED = 1e-7
 SMALLEST, LARGEST = 1e-6, 0.5
 TINY = 1e-300
-# Of the laws of a length at all nodes that are in memory at a time.
+# Largest size of the distributions of one length, at all nodes, that are in memory at a time.
 LAW_BYTES = 8 * 2**20
 NODES = 11
 INTERCEPTS, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
@@ -48,7 +48,7 @@ NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
 class Assumed:
     """Assumptions: the noise rate (None: estimated) and the standard deviation τ of intercepts.
 
-    Of tuples that were sampled at random ρ is the law of a random tuple's count, and needs no estimate.
+    If tuples were sampled at random, ρ is the distribution of a random tuple's count and is not estimated.
     """
 
     noise: float | None = None
@@ -91,9 +91,9 @@ class CountAudit:
     likeliest: Ints
     """The likeliest true count given scores and recorded count."""
     ratio: Floats
-    """How many times as probable the recorded count is if it is off by one as if it is exact."""
+    """Likelihood ratio of the recorded count: off by one against exact."""
     gain: float | None = None
-    """Twice the log-likelihood that counts off by one gain over exact ones; None where that was not asked."""
+    """Likelihood-ratio statistic of counts off by one against exact counts; None if not computed."""
 
 
 class CountDesign(NamedTuple):
@@ -105,7 +105,7 @@ class CountDesign(NamedTuple):
 
 
 def design_of(z: Floats, sizes: Ints, counts: Ints, rate: float, assumed: Assumed) -> CountDesign:
-    """The likeliest noise rate and shares of true counts, given log-odds at `rate`."""
+    """Maximum-likelihood noise rate and shares of true counts, given log-odds at `rate`."""
     lengths = _by_length(z, sizes, counts, rate, assumed.spread)
     noise, shares, likelihood = _fit(lengths, len(sizes), assumed)
     over = {length.n: share / length.binomial for length, share in zip(lengths, shares, strict=True)}
@@ -113,7 +113,7 @@ def design_of(z: Floats, sizes: Ints, counts: Ints, rate: float, assumed: Assume
 
 
 def parameters_of_shares(sizes: Ints) -> int:
-    """Free numbers of ρ: n of every length n."""
+    """Number of free parameters of ρ: n for every length n."""
     return int(np.unique(sizes).sum())
 
 

@@ -1,4 +1,4 @@
-"""What a report shows of one run: its decisions on the test split, a histogram of its scores, reliability diagrams."""
+"""Figures of one run for the report: confusion matrix, histogram of the scores, reliability diagrams."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Metrics of a classifier on new instances without any label: from cross-fitted scores and the counts of tuples.
 
-At a threshold, the share of positives above it (recall) and that of negatives (false-positive rate) are estimated by
-calibrated probabilities, targeted at the decision (Eq. 55); at a prior they give the four cells of the confusion matrix
-(Eq. 58), and these every metric. The interval is that of the metric on as many new instances as are asked for: it has
-the error of the estimate, of the prior, and the chance of new instances (Eq. 60).
+Recall and false-positive rate at a threshold are estimated by calibrated probabilities that are targeted at the
+decision (Eq. 55). With a prior they give the four cells of the confusion matrix (Eq. 58), and the cells give every
+metric. The interval is that of the metric on a given number of new instances: it combines the error of the estimate,
+the error of the prior, and the sampling error of the new instances (Eq. 60).
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ FEWEST_TUPLES = 10
 FEWEST_IN_POOL = 30
 # A wider interval is uninformative.
 WIDEST = 0.3
-# Of the step of the log-odds at a threshold, beyond the line through the scores. With a wide prior the few positives
-# below a threshold often vanish from the fit, and with them the error of their number.
+# Standard deviation of the prior of the step of the log-odds at a threshold. With a wider prior the fit often assigns
+# no positive below the threshold, and the error of their number is lost.
 STEP_SD = 1.0
 _STEP = 1e-5
-# A share is never closer to 0 or 1 than that of half an instance among those it is estimated from.
+# An estimated share is at least half an instance away from 0 and 1.
 HALF_AN_INSTANCE = 0.5
 
 
 @dataclass(frozen=True)
 class PoolScores:
-    """The pool as the fits of folds score it, and as the classifier does that was fitted to all tuples."""
+    """Scores of the pool: by the fits of folds, and by the classifier that was fitted to all tuples."""
 
     by_folds: Floats
     by_classifier: Floats
 
     def threshold_of_folds(self, threshold: float) -> float:
-        """Above it the fits of folds have as many of the pool as the classifier has above this threshold (Eq. 57)."""
+        """The fold threshold that as much of the pool exceeds as exceeds this threshold of the classifier (Eq. 57)."""
         return _matched(threshold, self.by_classifier, self.by_folds)
 
     def threshold_of_classifier(self, threshold: float) -> float:
@@ -51,7 +51,7 @@ class PoolScores:
 
 
 def _matched(at: float, scores: Floats, others: Floats) -> float:
-    """The quantile of `others` that `at` is of `scores`; beyond the last score, as far beyond the others' last."""
+    """Map `at` from quantiles of `scores` to quantiles of `others`; beyond the last score, extrapolate by a shift."""
     if len(scores) < FEWEST_IN_POOL:
         return at
     here, there = np.sort(scores), np.sort(others)
@@ -69,7 +69,7 @@ class ScoredCounts:
     blocks: Ints | None = None
     """(T,) tuples of one block are not independent of each other."""
     pool: PoolScores | None = None
-    """Where z are scores of folds' fits: fits to fewer tuples are more or less extreme than that to all of them."""
+    """Scores of the pool, if z are scores of fold fits: fits to fewer tuples may be more or less extreme."""
 
     @property
     def objective(self) -> CountObjective:
@@ -81,7 +81,7 @@ class ScoredCounts:
 
     @cached_property
     def gain(self) -> float:
-        """Log-likelihood of the counts under calibrated scores less that under a constant."""
+        """Log-likelihood of the counts under calibrated scores minus that under a constant."""
         from scipy.optimize import minimize_scalar
 
         objective, ones = self.objective, np.ones_like(self.z)
@@ -102,7 +102,7 @@ class Deployment:
     prior_error: float = 0.0
     """Standard error, where the prior is an estimate."""
     instances: int = 1000
-    """How many new instances the metric is of."""
+    """Number of new instances."""
     confidence: float = 0.95
 
 
@@ -126,7 +126,7 @@ METRICS = (*CELL_METRICS, "auroc")
 
 
 def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) -> dict[str, Expected]:
-    """Every metric of deciding "positive" above a threshold of the scores at the tuples' rate."""
+    """All metrics of the decision "positive above the threshold", for scores at the tuples' rate."""
     if (reason := cannot_be_told(scored)) is not None:
         return {name: Expected(None, None, reason) for name in METRICS}
     at = threshold if scored.pool is None else scored.pool.threshold_of_folds(threshold)
@@ -184,7 +184,7 @@ def _of_cells(
     chance = float(by_cell**2 @ cells - (by_cell @ cells) ** 2)
     independent = len(influence)
     error = float(np.sum((influence @ by_rates) ** 2)) / (independent * max(independent - 3, 1))
-    # Shares of 0 and 1 have no influence, but an error: that of as many instances as there are.
+    # Shares of 0 and 1 have zero influence; their error is the binomial one.
     least = np.array([rate, 1 - rate]) * instances
     error = max(error, float(by_rates**2 @ (inside * (1 - inside) / least)))
     return _interval(value, error, chance, (by_prior * where.prior_error) ** 2, scored, where)

@@ -1,10 +1,10 @@
-"""Counts of positives in new groups: expected ones, quantiles, and an interval by conformal prediction over groups.
+"""Counts of positives in new groups: expectation, quantiles, and a conformal prediction interval.
 
 A tuple that its scorer was not trained on has the residual r = (m − μ)/s of its count m, with μ = Σσ(z) and s the
-standard deviation of the count by the scores. If a new group is exchangeable with T such tuples, its own residual is
-as likely to be at any place among theirs: between the order statistics ⌊(T+1)δ/2⌋ and ⌈(T+1)(1−δ/2)⌉ it lies with
-probability at least 1 − δ, whatever the scores are worth (Eq. 112: split conformal prediction, both tails apart).
-A tuple of which only a range is known takes its lower end for the lower limit and its upper end for the upper one.
+standard deviation of the count by the scores. If a new group is exchangeable with T such tuples, the rank of its
+residual among theirs is uniform: it lies between the order statistics ⌊(T+1)δ/2⌋ and ⌈(T+1)(1−δ/2)⌉ with probability at
+least 1 − δ, however good the scores are (Eq. 112: split conformal prediction with two separate tails). For a tuple with
+a range, the lower end is used for the lower limit and the upper end for the upper limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 class ResidualLimits(NamedTuple):
-    """Between which standardised residuals a new group's lies; infinite where tuples are too few."""
+    """Limits of the standardised residual of a new group; infinite if there are too few tuples."""
 
     low: float
     high: float

@@ -48,10 +48,10 @@ def permutation_importance(
     repeats: int,
     confidence: float,
 ) -> tuple[float, list[Importance]]:
-    """The mean −log P(count) as it is, and every feature's importance, the largest first.
+    """The mean −log P(count) without permutation, and the importance of every feature, largest first.
 
-    Scores are brought to log-odds at the rate of the tuples by the line under which the counts are most probable. The
-    interval is normal, over tuples: features are compared on the same ones.
+    A line fitted to the counts turns scores into log-odds at the rate of the tuples. The interval is a normal interval
+    over tuples; all features use the same tuples.
     """
     wide = float(ndtri((1 + confidence) / 2))
     rises: dict[str, list[Floats]] = {group.name: [] for group in features}

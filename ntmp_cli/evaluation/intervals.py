@@ -1,7 +1,8 @@
 """Confidence intervals over few repetitions, by Student's t.
 
-A bootstrap over three values ranges from the smallest to the largest and covers the mean of a symmetric law in 75 % of
-studies, over five in 83 %, over ten in 90 %. The t interval of normal values covers 95 % whatever their number.
+A bootstrap interval over three values reaches from the smallest to the largest; it covers the mean of a symmetric
+distribution in 75 % of studies. Over five values it covers 83 %, over ten 90 %. For normal values the t interval covers
+95 % at any number of values.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def t_interval(values: Sequence[float], lowest: float = -math.inf, highest: floa
 
 
 def wilson_interval(share: float, trials: float, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of a share of `trials` independent instances (Wilson 1927), sensible at 0 and 1 too."""
+    """Wilson (1927) interval of a share of `trials` independent instances; also valid at 0 and 1."""
     z = statistics.NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
     margin = z / (1 + z**2 / trials) * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))

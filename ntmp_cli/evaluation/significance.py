@@ -16,7 +16,7 @@ from ntmp_cli.evaluation.ranks import average_ranks
 
 Floats = NDArray[np.float64]
 
-# Up to so many differences all 2^n signs are counted; the table has n(n+1) entries.
+# Up to this many differences all 2^n signs are enumerated; the table has n(n+1) entries.
 EXACT_UP_TO = 200
 # Differences that agree to this many decimals are ties: 0.9 − 0.8 equals 0.8 − 0.7.
 DECIMALS = 12
@@ -66,7 +66,7 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
     law[0] = 1.0
     reached = 1
     for rank in doubled:
-        # Only so many values can have been reached: the rest of the table is still empty.
+        # The rest of the table cannot have been reached yet and is zero.
         law[rank : rank + reached] += law[:reached].copy()
         reached += int(rank)
         law[:reached] /= 2
@@ -76,7 +76,7 @@ def wilcoxon(differences: Floats) -> Wilcoxon:
 
 
 def smallest_p(pairs: int) -> float:
-    """The least two-sided p that so many pairs can reach: 2^(1−S), all of one sign (Eq. 74)."""
+    """The smallest two-sided p that this number of pairs can reach: 2^(1−S), all of one sign (Eq. 74)."""
     return min(1.0, 2.0 ** (1 - pairs))
 
 

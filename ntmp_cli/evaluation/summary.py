@@ -21,7 +21,7 @@ class RunSetting(TypedDict):
     prior: float
     method: str
     is_oracle: bool
-    """Whether the method sees true labels: then it is an upper bound, never ranked or compared."""
+    """Whether the method uses true labels: then it is an upper bound, never ranked or compared."""
     variant: str
 
 

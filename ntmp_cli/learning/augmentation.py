@@ -1,7 +1,7 @@
 """Augmentation of images: every step sees its images mirrored and shifted at random; the labels do not change.
 
-What is sampled depends on the seed, the epoch and the step alone: a training can be repeated and resumed, and several
-ranks see what one process would see.
+The samples depend only on the seed, the epoch and the step. A training can therefore be repeated and resumed, and
+several ranks see the same images as one process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Augmentation:
         return not (self.flips or self.crops)
 
     def places(self, images: int, shape: Sequence[int], *step: int) -> tuple[Tensor, Tensor]:
-        """Rows (N, height) and columns (N, width) of the raw images that are seen in their place at this step."""
+        """Indices of the rows (N, height) and columns (N, width) of the raw images at which this step samples."""
         rng = stream(self.seed, "augmentation", *step)
         rows, columns = (
             np.clip(np.arange(side) + self._shifts(images, side, rng)[:, None], 0, side - 1) for side in shape[1:]
@@ -50,7 +50,7 @@ class Augmentation:
 
 
 def seen_at(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Images of which every pixel is the one at its row and column; what a shift moves in repeats the edge."""
+    """Images gathered from these rows and columns; a shift fills the border with repeated edge pixels."""
     rows, columns = rows.to(x.device), columns.to(x.device)
     images = torch.arange(len(x), device=x.device)[:, None, None]
     # Channels last while indexing: one index then copies a whole pixel.

@@ -1,4 +1,4 @@
-"""Which augmentation a training has, where none is named. No torch."""
+"""The default augmentation of a training. No torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_DATA_SET = {"cifar10": f"{FLIP}+{CROP}", "svhn": CROP}
 
 
 def with_augmentation(config: TrainConfig, dataset: str, shape: Sequence[int]) -> TrainConfig:
-    """The same settings with an augmentation: the named one, else that of the data set; images alone have one."""
+    """The same settings with an augmentation: the given one, or the default of the data set. Only for images."""
     kind = methods.get(config.method)
     encoder = kind.encoder or config.encoder
     reason = None

@@ -1,7 +1,7 @@
 """Which tuples and which unlabeled instances a batch gets under the margin policy `resample`.
 
-Left to chance, a batch may have a mean rate near π although the data have not, and a share of positives in U that is
-not π. The assignment keeps both near where they should be, and visits everything once an epoch all the same:
+A random batch may have a mean rate near π although the data do not, and a share of positives in U that is not π. The
+assignment keeps both close to their values in the data, and still visits everything once per epoch:
 
 - tuples are assigned stratum by stratum, so that every batch has the composition of all data;
 - where the mean rate ᾱ itself is inside the margin and one pooled rate is used, every batch takes its tuples from
@@ -69,7 +69,7 @@ def assign_tuples(
 
 
 def assign_unlabeled(probabilities: NDArray[np.floating], steps: int, rng: np.random.Generator) -> Integers:
-    """All unlabeled instances in an order of which every slice of even size has nearly the same mean probability."""
+    """An order of all unlabeled instances in which slices of equal size have nearly the same mean probability."""
     ranked = rng.permutation(len(probabilities))
     ranked = ranked[np.argsort(probabilities[ranked], kind="stable")]
     # Of `steps` neighbours in rank every batch gets one.
@@ -79,7 +79,7 @@ def assign_unlabeled(probabilities: NDArray[np.floating], steps: int, rng: np.ra
 
 
 def evenly_spaced_order(kinds: Integers, rng: np.random.Generator) -> Integers:
-    """A random order in which the members of every kind lie at even distances: any slice has its share of them."""
+    """A random order in which every kind is spread evenly, so that any slice has a proportional share of it."""
     shuffled = rng.permutation(len(kinds))
     grouped = shuffled[np.argsort(kinds[shuffled], kind="stable")]
     members = np.bincount(kinds)

@@ -31,8 +31,8 @@ GATHER_BYTES = 2**20
 class TupleChunk:
     """Tuples that can be loaded: (instances, sizes n_t, recorded counts m_t).
 
-    `targets` gives one number per instance to those few methods that learn from it: a teacher's probabilities, or,
-    for an oracle alone, the true labels.
+    `targets` gives one number per instance, for methods that need it: the probabilities of a teacher, or, only for an
+    oracle, the true labels.
     """
 
     tuples: int
@@ -63,7 +63,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class MemoryWindow:
-    """What is in memory at a time: one tensor of raw instances, tuples first."""
+    """The part of the data that is in memory: one tensor of raw instances, tuples first."""
 
     x: Tensor
     sizes: NDArray[np.int64]
@@ -192,11 +192,11 @@ class TrainingData(ChunkGroup):
         return max(1, min(steps, group.tuples, group.unlabeled))
 
     def visit(self, groups: Sequence[ChunkGroup], steps: Sequence[int], epoch: int, skip: int) -> Iterator[Batch]:
-        """The batches of the windows, each cut into so many steps."""
+        """The batches of the windows, each window cut into its number of steps."""
         for number, (group, count) in enumerate(zip(groups, steps, strict=True)):
             if skip < count:
                 rng = stream(self.seed, "batches", epoch, number, *self._share_key)
-                # Which side a batch takes is the same for all shares, or their union would mix the sides again.
+                # All shares use the same side of π for a batch; otherwise their union would mix the sides.
                 shared = stream(self.seed, "sides", epoch, number)
                 sides = None if self.assignment is None else self.assignment.sides(count, shared)
                 yield from self._window(group).batches(count, rng, skip, self.assignment, sides)

@@ -1,4 +1,4 @@
-"""A cache for what depends on the composition of a batch only: with fixed (n, m) the same few come again and again."""
+"""A cache for results that depend only on the composition of a batch: with fixed (n, m) few compositions occur."""
 
 from __future__ import annotations
 

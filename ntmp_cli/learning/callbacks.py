@@ -1,4 +1,4 @@
-"""What happens beside the plain loop of forward, loss, backward, step: two hooks, as in skorch or Lightning."""
+"""Two hooks of the training loop (forward, loss, backward, step), as in skorch or Lightning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ntmp_cli.learning.processes import OneProcess
 
 @dataclass
 class Networks:
-    """What is trained: the network, the average of its weights, and their optimiser."""
+    """The network, the average of its weights, and the optimiser."""
 
     model: Scorer
     average: WeightAverage
@@ -57,7 +57,7 @@ class EpochEnd:
         return self.score_heldout()
 
     def network_changed(self) -> None:
-        """Drop the cached held-out scores: they are of the network as it was."""
+        """Drop the cached held-out scores, because the network has changed."""
         self.__dict__.pop("heldout", None)
 
 

@@ -33,11 +33,11 @@ def discriminant_targets(config: TrainConfig, source: TupleSource) -> InstanceTa
 
 
 def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
-    """Weights that move U to the prior π that is trained with, where the prior ρ of U is not within π ± ε₀; else ones.
+    """Weights that move U to the training prior π if the prior ρ of U is outside π ± ε₀; otherwise ones.
 
     U = ρp₊ + (1−ρ)p₋, weighted by q π/ρ + (1−q)(1−π)/(1−ρ) (Eq. 21), is πp₊ + (1−π)p₋ exactly if q(x) is P(y=1|x) at ρ.
-    Both ρ and q are the closed form's: ρ by the covariance within tuples (Eq. 37), which does not depend on π. Tuple
-    instances keep a weight of one.
+    The closed form estimates both ρ and q; ρ by the covariance within tuples (Eq. 37), which does not depend on π.
+    Tuple instances keep a weight of one.
     """
     task, blocks, prior = source.task, training_blocks(config, source), config.known_prior()
     margin: float = config.settings.margin  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def prior_weights(config: TrainConfig, source: TupleSource) -> InstanceTargets:
     if estimate is None or not 0 < estimate < 1:
         raise NotIdentifiableError(
             "margin policy 'reweight': the prior of the unlabeled pool cannot be estimated from these tuples",
-            hint="It takes enough tuples with 0 < m < n and n other than 2m; or use the margin policy 'resample'.",
+            hint="Use more tuples with 0 < m < n and n other than 2m, or the margin policy 'resample'.",
         )
     message = f"the prior of the unlabeled pool is {estimate:.3f} by the closed form"
     if abs(estimate - prior) <= margin:

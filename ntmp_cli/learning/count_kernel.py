@@ -46,9 +46,9 @@ class _TensorGroup:
 
 
 class CountKernel:
-    """Observations of tuples' counts, made ready once for any number of scores.
+    """Observations of the counts of tuples, prepared once for any number of scores.
 
-    In training the same composition of a batch comes again and again, and this preparation costs more than the tables.
+    In training the same batch compositions recur, and this preparation costs more than the tables.
     """
 
     def __init__(self, observed: CountObservations) -> None:
@@ -61,7 +61,7 @@ class CountKernel:
         self._copies: dict[torch.device, CountKernel] = {}
 
     def on(self, device: torch.device) -> CountKernel:
-        """The same on another device, where it is copied to once."""
+        """A copy on another device; the copy is made once."""
         if device == self.owner.device:
             return self
         if device not in self._copies:
@@ -142,7 +142,7 @@ class _LogProb(torch.autograd.Function):
 def _tables(z: Tensor, target: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
     """log P(observation) (T,) and posteriors (n, T); `present` are the scores with 0 for missing members."""
     n = len(z)
-    # A bound that costs one pass is enough for almost all; where it is not, the sum itself decides.
+    # A bound that needs one pass is enough for almost all tuples; for the others the sum is computed.
     bounded = n * (float(torch.linalg.vector_norm(present, torch.inf)) + 0.7) < _SAFE_NATS
     if bounded or float(present.abs().sum(0).max()) + 0.7 * n < _SAFE_NATS:
         return _linear_tables(z, target)

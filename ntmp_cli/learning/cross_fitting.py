@@ -44,7 +44,7 @@ Score = Callable[[NDArray[np.generic]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Where networks are trained, and what displays the progress of each."""
+    """The device on which networks are trained, and the progress display of each."""
 
     device: torch.device
     watching: Watching = lambda epochs: nullcontext()
@@ -58,7 +58,7 @@ class CrossFit:
 
 
 def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: CrossFit) -> list[ScoredTuples]:
-    """Tuples and U scored by models of other tuples that know nothing of the prior: held-out tuples, or by folds."""
+    """Scores of tuples and U by prior-free models of other tuples: of the held-out tuples, or fold by fold."""
     task, heldout = source.task, source.heldout()
     settings = score_model(config, task)
 
@@ -89,7 +89,7 @@ def scores_without_prior(config: EstimatePriorConfig, source: TupleSource, how: 
 
 
 def scores_at_tuple_rate(config: TrainConfig, source: TupleSource, folds: int, how: CrossFit) -> list[ScoredTuples]:
-    """All training tuples, fold by fold, each scored at the tuples' rate by a network that the others trained."""
+    """All training tuples, fold by fold, scored at the tuples' rate by a network trained on the other folds."""
     data = training_folds(source, config, folds, _batching(config))
     shift = rate_shift(config.known_prior(), source.task.rate, source.task.instances)
     noise: float = getattr(config.settings, "count_noise", 0.0)
@@ -167,7 +167,7 @@ def _with_blocks(source: TupleSource, scored: Sequence[ScoredTuples]) -> list[Sc
 
 
 def _score_heldout(data: TrainingData, heldout: HeldoutData, score: Score, noise: float) -> ScoredTuples:
-    """Held-out tuples and all of U, of which no model has seen anything but BatchNorm's means."""
+    """Held-out tuples and all of U, which no model was trained on, except through BatchNorm's means."""
     unlabeled = [score(chunk.load()) for chunk in data.unlabeled_chunks] + [score(heldout.unlabeled)]
     return ScoredTuples(
         _concatenated([score(heldout.tuples)]), heldout.sizes, heldout.counts, _concatenated(unlabeled), noise

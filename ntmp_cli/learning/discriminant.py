@@ -1,7 +1,7 @@
 """The closed-form linear classifier from tuple counts, by the two orders of `moments.py`.
 
-`fit` combines the two orders by their variances and returns the linear discriminant at the deployment prior. Held-out
-tuples, where they are given, judge whether one order alone, or another number of components, separates the classes
+`fit` combines the two orders by their variances and returns the linear discriminant at the deployment prior. If
+held-out tuples are given, they decide whether one order alone, or another number of components, separates the classes
 better (`orders.py`).
 """
 
@@ -56,7 +56,7 @@ class Discriminant:
 
     @property
     def oriented(self) -> bool:
-        """Whether it is known which class is which."""
+        """Whether the orientation is known."""
         return self.oriented_by is not None
 
     def scores(self, x: NDArray[np.floating[Any]]) -> Floats:
@@ -64,7 +64,7 @@ class Discriminant:
         return np.asarray(x @ self.weight + self.bias, dtype=np.float64)
 
     def flipped(self) -> Discriminant:
-        """The other side, −δ: the classes exchanged, at the same prior and the same rates of the groups.
+        """The flipped classifier, −δ: the classes exchanged, at the same prior and the same rates of the groups.
 
         Group means stay where they are, so μ₋ = μ − θδ moves as δ changes its sign: scores are mirrored at `level`.
         """
@@ -80,7 +80,7 @@ class Discriminant:
         )
 
     def decided(self, *, mirrored: bool) -> Discriminant:
-        """The side that the likelihood of the counts chose, by the sign test."""
+        """The classifier in the orientation that the likelihood of the counts chose by the sign test."""
         return replace(self.flipped() if mirrored else self, oriented_by="likelihood")
 
 
@@ -100,8 +100,8 @@ def fit(moments: Moments, prior: float, components: int = 100, heldout: Moments 
     second, second_variance = second_order(white)
     if not isfinite(first_variance) and not isfinite(second_variance):
         raise ValueError(
-            "nothing tells the classes apart: all groups have the same positive rate, "
-            "and no tuple holds two instances of which some, but not all, are positive"
+            "the classes are not identifiable: all groups have the same positive rate, "
+            "and no tuple has members of both classes"
         )
     delta = blended(white, blend)
     length = float(np.linalg.norm(delta))

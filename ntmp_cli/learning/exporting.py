@@ -7,6 +7,7 @@ import logging
 import warnings
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,19 +20,20 @@ from ntmp_cli.registry import Facts, Registry
 log = logging.getLogger(__name__)
 
 # An exporter turns a module and two rows of its input into the bytes of a file.
-exporters: Registry[Callable[[nn.Module, Tensor], bytes], Facts] = Registry(
+exporters: Registry[Callable[[Exported, Tensor], bytes], Facts] = Registry(
     "format", "ntmp_cli.learning.exporting", Facts
 )
 
 
 class NumericColumns(nn.Module):
-    """Raw numbers of a table to features: standardised, a missing one as the mean, an indicator where there is one."""
+    """Features of raw numbers of a table: standardised, missing values as the mean, with indicators."""
 
     means: Tensor
     scales: Tensor
 
     def __init__(self, columns: RawColumns) -> None:
         super().__init__()
+        self.columns = columns
         self.register_buffer("means", torch.tensor(columns.means, dtype=torch.float64))
         self.register_buffer("scales", torch.tensor(columns.scales, dtype=torch.float64))
         self.register_buffer("order", torch.tensor(columns.order))
@@ -56,25 +58,25 @@ class Exported(nn.Module):
 
 
 @exporters.register("torchscript")
-def torchscript(module: nn.Module, rows: Tensor) -> bytes:
+def torchscript(module: Exported, rows: Tensor) -> bytes:
     """TorchScript, loaded by `torch.jit.load` in Python or C++."""
     out = io.BytesIO()
     with warnings.catch_warnings():
-        # Superseded, says torch; it is what C++ programs of today load.
+        # torch calls TorchScript deprecated; C++ programs still load it.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
-        # Its own check compares by torch.testing, which imports torch.distributed: longer than all else here takes.
+        # The check of `trace` uses torch.testing, which imports torch.distributed and takes longer than the export.
         traced = torch.jit.trace(module, rows, check_trace=False)  # type: ignore[no-untyped-call]
         if not all(map(_same, traced(rows), module(rows))):
             log.warning(
-                "the graph does not give the scores of the network: its model does not depend on its input alone"
+                "the graph does not give the scores of the network: its output does not depend on its input alone"
             )
         torch.jit.save(traced, out)
     return _without_call_stacks(out.getvalue())
 
 
 def _same(traced: Tensor, own: Tensor) -> bool:
-    """As far as rounding goes, which may differ between a graph and its network."""
+    """Equality up to rounding, which may differ between a graph and its network."""
     return torch.allclose(traced, own, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
@@ -83,7 +85,7 @@ _CALL_STACKS = (".debug_pkl", "/.data/serialization_id")
 
 
 def _without_call_stacks(content: bytes) -> bytes:
-    """The archive without what depends on this machine and on the caller; torch loads it without that."""
+    """The archive without entries that depend on this machine and on the caller; torch does not need them."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as given, zipfile.ZipFile(out, "w") as kept:
         for name in given.namelist():
@@ -93,15 +95,28 @@ def _without_call_stacks(content: bytes) -> bytes:
 
 
 @exporters.register("onnx")
-def onnx(module: nn.Module, rows: Tensor) -> bytes:
-    """ONNX, for onnxruntime and its like; needs the packages onnx and onnxscript."""
+def onnx(module: Exported, rows: Tensor) -> bytes:
+    """ONNX, for example for onnxruntime; needs the package onnx, and onnxscript for networks of uncommon layers."""
+    _require("onnx")
+    from ntmp_cli.learning.layer_graph import UnknownLayer, layer_graph
+
+    columns = module.features.columns if isinstance(module.features, NumericColumns) else None
     try:
-        import onnx as _
-        import onnxscript as _  # noqa: F401, F811
+        return layer_graph(module.scorer, columns, module.temperature, rows)
+    except UnknownLayer:
+        _require("onnxscript")
+        return _traced_onnx(module, rows)
+
+
+def _require(package: str) -> None:
+    try:
+        import_module(package)
     except ImportError:
-        raise UsageError(
-            "the format onnx needs the packages onnx and onnxscript", hint="pip install 'ntmp[export]'"
-        ) from None
+        raise UsageError(f"the format onnx needs the package {package}", hint="pip install 'ntmp[export]'") from None
+
+
+def _traced_onnx(module: Exported, rows: Tensor) -> bytes:
+    """The graph that torch finds by running the network."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     out = io.BytesIO()
     with warnings.catch_warnings():

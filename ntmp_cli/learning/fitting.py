@@ -1,4 +1,4 @@
-"""Training instances for methods that are computed at once."""
+"""Training instances for methods with a closed form."""
 
 from __future__ import annotations
 

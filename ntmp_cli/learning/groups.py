@@ -15,20 +15,20 @@ from ntmp_cli.errors import NotIdentifiableError
 
 Floats = NDArray[np.float64]
 
-# Rates whose mean square deviation is below this are equal but for rounding.
+# Rates with a smaller mean square deviation are equal up to rounding.
 SAME_RATE = 1e-24
 # A gap √D/S₀ below this counts as zero: the risk is not identifiable.
 NO_GAP = 1e-9
 
 
 def usable_rate(rate: float, instances: int) -> float:
-    """A positive rate with a finite logit: so many instances cannot tell 0 from half a positive among them."""
+    """A positive rate with a finite logit: at least half an instance away from 0 and 1."""
     edge = 0.5 / max(instances, 1)
     return min(max(rate, edge), 1 - edge)
 
 
 def rate_shift(prior: float, rate: float, instances: int) -> float:
-    """logit π − logit ᾱ: what log-odds at the deployment prior exceed those at the tuples' rate by (Eq. 7)."""
+    """logit π − logit ᾱ: log-odds at the deployment prior minus log-odds at the tuples' rate (Eq. 7)."""
     at = usable_rate(rate, instances)
     return log(prior / (1 - prior)) - log(at / (1 - at))
 
@@ -96,6 +96,6 @@ def require_orientation(symmetric: bool, prior: float) -> None:
     """n = 2m in every stratum and π = ½: exchanging the classes leaves all data unchanged."""
     if symmetric and abs(prior - 0.5) < 1e-9:
         raise NotIdentifiableError(
-            "the two classes cannot be told apart: every tuple is half positive and so is the unlabeled pool",
+            "the orientation is not identifiable: every tuple is half positive, and so is the unlabeled pool",
             hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",
         )

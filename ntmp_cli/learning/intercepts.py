@@ -1,4 +1,4 @@
-"""An intercept by known rates: as many instances are called positive as counts and prior say. No labels, no torch."""
+"""An intercept with which the number of predicted positives matches counts and prior. No labels, no torch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def share_intercept(scores: HeldoutScores, prior: float) -> float:
     """b with #{z + b > 0} = Σ m_t + π·|U| over instances of tuples and U together.
 
-    Tuples and U are taken together because the pooled share has the least relative error. With it as many negatives are
-    called positive as positives negative.
+    Tuples and U are pooled because the pooled share has the least relative error. With this intercept there are as many
+    false positives as false negatives.
     """
     both = np.concatenate([scores.tuple_scores, scores.unlabeled_scores])
     share = (float(scores.counts.sum()) + prior * len(scores.unlabeled_scores)) / len(both)

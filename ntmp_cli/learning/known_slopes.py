@@ -1,7 +1,7 @@
-"""Terms of a loss with their slopes in the scores, in closed form.
+"""Terms of a loss with their derivatives by the scores, in closed form.
 
-Added up by hand, they leave one node above the network in the graph of a step: on small batches building and walking a
-graph costs more than the terms themselves.
+With them the autograd graph of a step has one node above the network. On small batches, building and traversing a
+larger graph costs more than the terms themselves.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def norm_class(layers: list[Layer]) -> NormClass:
 
 
 def _modules(network: nn.Module) -> Iterator[nn.Module]:
-    """What a network applies, one after the other."""
+    """The layers of a network in the order of their application."""
     if isinstance(network, nn.Sequential):
         for module in network:
             yield from _modules(module)

@@ -1,4 +1,4 @@
-"""How long a network is trained, and in how large batches, where neither is given. No torch."""
+"""Default number of epochs and default batch size of a network. No torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from ntmp_cli.tuple_source import InstanceFormat, Task
 STEPS_ON_SMALL_DATA = 16
 SMALLEST_BATCH = 32
 EPOCHS = 30
-# On tables a network memorises its tuples after a few hundred steps, and the held-out tuples are too few to say when.
+# On tables a network overfits after a few hundred steps, and the held-out tuples are too few to detect it.
 STEPS_ON_TABLES, FEWEST_EPOCHS = 300, 5
 # Elsewhere small data in one or two batches need more epochs than usual to have been learned at all.
 FEWEST_STEPS = 300
 
 
 def default_batch(task: Task, usual: int, smallest: int, epochs: int | None) -> int:
-    """Instances per step: as usual, or fewer, so that an epoch of small data has enough steps.
+    """Instances per step: the default, or fewer if an epoch of small data would have too few steps.
 
-    Where few epochs were asked for, the batches of a method that prefers large ones shrink until there are enough
-    steps in all.
+    If few epochs were requested, large batches are reduced further until the training has enough steps in total.
     """
     total = task.instances + task.unlabeled
     if epochs is not None:

@@ -37,7 +37,7 @@ DIVERGED = "Use a lower learning rate, the sigmoid loss, or a clamped risk."
 
 
 class Checkpoints(Protocol):
-    """Where the state of a training is kept while it is unfinished."""
+    """Storage of the state of an unfinished training."""
 
     def save(self, state: State) -> None: ...
 
@@ -47,7 +47,7 @@ class Checkpoints(Protocol):
 
 
 class NoCheckpoints:
-    """For trainings that are short, or inside another stage: their state is not kept."""
+    """No storage, for short trainings and trainings inside another stage."""
 
     def save(self, state: State) -> None:
         pass
@@ -61,7 +61,7 @@ class NoCheckpoints:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a training runs and what displays its progress; nothing here changes what is learned."""
+    """Device and progress display of a training; they do not affect the result."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
@@ -87,7 +87,7 @@ class Job:
 
 @dataclass
 class _Position:
-    """Where training stands: the next epoch and step, and what the unfinished epoch has recorded so far."""
+    """Position in a training: the next epoch and step, and the records of the unfinished epoch."""
 
     epoch: int = 1
     step: int = 0
@@ -120,7 +120,7 @@ def train_epochs(job: Job, outcome: TrainingResult) -> Iterator[EpochRecord]:
                 env.checkpoints.save(_state(networks, outcome, position))
                 raise InterruptedRunError(
                     f"interrupted in epoch {epoch} of {epochs}, step {number} of {steps}; the state is saved",
-                    hint="Repeat it to go on from there; a single training needs the setting `resume`.",
+                    hint="Repeat the command to continue; a single training needs the setting `resume`.",
                 )
             progress = (epoch - 1 + number / steps) / epochs
             prepared = method.prepare(composition, progress)
@@ -238,7 +238,7 @@ def _trace(model: nn.Module, job: Job, epoch: int) -> NDArray[np.float64] | None
 
 
 def _epoch_fields(job: Job, epoch: int, steps: int, position: _Position) -> dict[str, Any]:
-    """Averages over the steps of an epoch; refuses to go on from a loss that is not a number."""
+    """Averages over the steps of an epoch; raises an error if the loss is not finite."""
     if not position.losses:
         raise NotIdentifiableError(
             f"all {steps} batches of epoch {epoch} lie inside the margin ε₀ and were skipped",
@@ -260,7 +260,7 @@ def _epoch_fields(job: Job, epoch: int, steps: int, position: _Position) -> dict
 
 
 def _require_finite(model: nn.Module, risk: float | None, epoch: int) -> None:
-    """The last step of an epoch can break weights after a loss that was still a number."""
+    """The last step of an epoch can make weights infinite after a loss that was finite."""
     if risk is not None and not np.isfinite(risk):
         raise NotIdentifiableError(f"the held-out risk became {risk} in epoch {epoch}", hint=DIVERGED)
     if not all(bool(p.isfinite().all()) for p in model.parameters()):
@@ -270,9 +270,9 @@ def _require_finite(model: nn.Module, risk: float | None, epoch: int) -> None:
 def _select(
     outcome: TrainingResult, record: EpochRecord, risk: HeldoutRisk | None, model: nn.Module, config: TrainConfig
 ) -> None:
-    """Keep this epoch's weights if it is the last one, the best by the label-free risk, or as good within its error.
+    """Keep the weights if the epoch is the last, the best by the label-free risk, or as good within one standard error.
 
-    Which of several epochs is the best is chance within that error; more training, at a smaller rate, is not.
+    Differences within that error are noise, and of such epochs the later one has had more training.
     """
     if config.select == "last" or risk is None:
         keep = record.epoch == config.known_epochs
@@ -329,7 +329,7 @@ def _as_risk(state: State | None) -> HeldoutRisk | None:
 
 
 def restore_result(state: State, outcome: TrainingResult) -> None:
-    """Put back what `result_state` gave."""
+    """Restore a state that `result_state` returned."""
     outcome.selected_epoch, outcome.best = state["selected_epoch"], _as_risk(state["best"])
     outcome.weights = state["weights"]
     outcome.records = [
@@ -345,7 +345,7 @@ def restore_result(state: State, outcome: TrainingResult) -> None:
 
 
 def _restore(job: Job, networks: Networks, outcome: TrainingResult) -> _Position:
-    """Put a saved state back, and say where to go on from."""
+    """Restore a saved state; returns the position from which to continue."""
     env = job.environment
     state = env.checkpoints.load()
     if state is None:

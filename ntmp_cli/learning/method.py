@@ -1,8 +1,8 @@
-"""What a training method is: a name in the tables, its settings, and a way from tuples and U to a scorer of instances.
+"""Base classes of training methods: a name for the tables, settings, and a training from tuples and U to a scorer.
 
-Most methods are gradients of an objective on batches of scores (`GradientMethod`, run by `loop`); some are computed at
-once and are linear in their features (`FittedMethod`). This module and the methods themselves import torch and
-NumPy only when they run, so that the command line can read their settings without them.
+Most methods minimise an objective on batches of scores by gradients (`GradientMethod`, run by `loop`). Others have a
+closed form and are linear in their features (`FittedMethod`). This module and the methods import torch and NumPy only
+when they run, so that the command line can read their settings without them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.batches import Batch
     from ntmp_cli.learning.callbacks import Callback
 
-# What a method knows of single instances: nothing, the probabilities of the closed form or of another run, weights that
-# move U to the prior, or (an oracle) the true labels.
+# Information on single instances that a method uses: none, probabilities by the closed form or by another run, weights
+# that move U to the prior, or (an oracle) the true labels.
 Targets = Literal["none", "discriminant", "teacher", "weights", "labels"]
 
 
@@ -50,7 +50,7 @@ class HeldoutRisk(NamedTuple):
     per_tuple: NDArray[np.float64] | None = None
 
     def clearly_above(self, other: HeldoutRisk) -> bool:
-        """Whether it is more than a paired standard error above another; without values per tuple, at all."""
+        """Whether it is above another, by more than a paired standard error if there are values per tuple."""
         if self.per_tuple is None or other.per_tuple is None or len(self.per_tuple) < 2:
             return self.value > other.value
         difference = self.per_tuple - other.per_tuple
@@ -63,17 +63,17 @@ class Method(ABC):
     settings: ClassVar[type[MethodSettings]] = MethodSettings
     """The settings of the method, beside those of every training."""
     implied_by: ClassVar[frozenset[str]] = frozenset()
-    """Settings that mean this method where no method is named."""
+    """Settings that select this method if none is named."""
     is_oracle: ClassVar[bool] = False
-    """Whether it sees true labels: then it is the upper bound, never a competitor."""
+    """Whether it uses true labels: then it is a supervised upper bound and is not compared with other methods."""
     encoder: ClassVar[str | None] = None
     """The frozen encoder that the method needs, or None."""
     expects_encoder: ClassVar[bool] = False
     """Whether it is meant for the features of some frozen encoder, but learns without one."""
     normalises: ClassVar[bool] = True
-    """Whether inputs may be standardised; a cosine is one of features as they are."""
+    """Whether inputs may be standardised; a method that uses cosines needs unchanged features."""
     counts_needed: ClassVar[CountsNeeded] = "rates"
-    """What must be known of a tuple's count for the method to use it."""
+    """The kind of count that the method needs: any, a rate, or an exact count."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -88,7 +88,7 @@ class Method(ABC):
 
     @classmethod
     def label(cls, config: TrainConfig) -> str:
-        """How results of this method are named in tables, e.g. `ure+abs`."""
+        """Name of this method in tables, e.g. `ure+abs`."""
         return config.method
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Method(ABC):
         return None
 
     def heldout_risk(self, heldout: HeldoutScores) -> HeldoutRisk | None:
-        """What epochs are compared by; None if the method has none."""
+        """The criterion for comparing epochs; None if the method has none."""
         return None
 
 
@@ -128,11 +128,11 @@ class GradientMethod(Method):
         return network_name(self.config.model)
 
     def targets(self) -> Targets:
-        """What is to be known of single instances."""
+        """The information on single instances that the method needs."""
         return "none"
 
     def study(self, source: TupleSource) -> None:
-        """Look at the training data before the first step, where the method has something to decide by them."""
+        """Inspect the training data before the first step, for methods that choose something by them."""
 
     def batch_assignment(self) -> BatchAssignment | None:
         """How tuples and U are assigned to batches; None: at random."""
@@ -198,13 +198,13 @@ class LinearFit:
 
 
 class FittedMethod(Method):
-    """Computed at once, without epochs; the scorer is linear in its features."""
+    """A method with a closed form, without epochs; its scorer is linear in its features."""
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
         super().__init__(config, task)
         # Here, so that all processes stop before they connect to each other.
         if (config.ranks or 1) > 1:
-            raise UsageError(f"method {config.method} is computed at once, in one process")
+            raise UsageError(f"method {config.method} has no gradient steps: it runs in one process")
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         from ntmp_cli.learning.models import build_network

@@ -1,4 +1,4 @@
-"""What the name of a model stands for: a network, or a learner for tables. No torch."""
+"""From the name of a model to a network or a learner for tables. No torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SKLEARN = "sklearn:"
 # On tables these are fitted to whole tuples by the count likelihood; `linear` is a network elsewhere.
 TABLE_MODELS = (AUTO, "linear", TREES)
 TABLE_METHOD = "count"
-# What `auto` is where no learner for tables applies.
+# The meaning of `auto` for data other than tables.
 NETWORK = "mlp"
 # Settings of every training that a learner for tables uses as well.
 TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored", "estimator"}

@@ -39,7 +39,7 @@ def mlp(shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(300, 1))
 
 
-class _Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A basic residual block; the shortcut is projected where the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -72,7 +72,7 @@ def resnet20(shape: tuple[int, ...]) -> nn.Module:
     before = 16
     for width in (16, 32, 64):
         for block in range(3):
-            layers.append(_Block(before, width, 2 if block == 0 and width > 16 else 1))
+            layers.append(ResidualBlock(before, width, 2 if block == 0 and width > 16 else 1))
             before = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 1))
 
@@ -98,7 +98,7 @@ class AttentionHead(nn.Module):
         super().__init__()
         self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(features, ATTENTION_WIDTH, bias=False), nn.Tanh())
         self.attention = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
-        # Training starts at the mean of a bag: random attention can settle on the class that its margins reject.
+        # Training starts at the mean of a bag: random attention may converge to the wrong class.
         nn.init.zeros_(self.attention.weight)
         self.margin = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
 
@@ -126,19 +126,19 @@ class Scorer(nn.Module):
         self.register_buffer("factor", factor)
         self.register_buffer("shift", shift)
         self._shifts = bool((shift != 0).any())
-        # Convolutions run faster on images whose channels lie side by side: a sixth on one CPU thread.
+        # Convolutions on images in channels-last order take a sixth less time on one CPU thread.
         self._channels_last = any(isinstance(layer, nn.Conv2d) for layer in network.modules())
         if self._channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def inputs(self, raw: Tensor) -> Tensor:
-        """What the network sees of raw instances."""
+        """The normalised input of the network."""
         x = raw * self.factor
         return x - self.shift if self._shifts else x
 
     @property
     def blank(self) -> Tensor:
-        """The raw instance of which the network sees nothing but zeros."""
+        """The raw instance whose normalised input is zero."""
         return self.shift / self.factor
 
     def forward(self, raw: Tensor) -> Tensor:
@@ -252,8 +252,8 @@ def normalisation(
 def predict(model: nn.Module, raw: NDArray[np.generic], batch: int = 512) -> NDArray[np.float64]:
     """Scores in evaluation mode, in batches; leaves the model's mode as it was.
 
-    A linear scorer computes in double precision: a long sum in single precision depends on the rows beside it, by how
-    the processor groups its terms.
+    A linear scorer computes in double precision. In single precision the rounding of a long sum depends on the other
+    rows of the batch.
     """
     if not len(raw):
         return np.empty(0)

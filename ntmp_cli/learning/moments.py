@@ -1,4 +1,4 @@
-"""Moments of counted tuples and unlabeled instances, and what they say of the classes.
+"""Moments of counted tuples and unlabeled instances, and the difference of the class means that follows from them.
 
 With δ = μ₊ − μ₋, two orders of moments identify the classes without any training:
 
@@ -6,12 +6,12 @@ With δ = μ₊ − μ₋, two orders of moments identify the classes without an
 - second: two members of a tuple have E[(h_i−μ)(h_j−μ)ᵀ] = −c δδᵀ with c = α(1−α)/(n−1) (Eq. 5), which gives ±δ.
 
 `Moments` accumulates sums and outer products in one pass over the data, `whiten` moves them to principal components of
-unit variance, `first_order` and `second_order` estimate δ and δδᵀ with their variances. `discriminant.py` makes a
-classifier of them.
+unit variance, `first_order` and `second_order` estimate δ and δδᵀ with their variances. `discriminant.py` turns them
+into a classifier.
 
-Why one matrix serves all strata: the second-order estimate of least variance weights a stratum's products by c, and c
-follows from (n, m) alone. So Σ c_t s_t s_tᵀ − Σ c_i h_i h_iᵀ, with s_t a tuple's sum, can be summed over strata while
-reading; centring it afterwards needs only the sum of each stratum.
+One matrix is enough for all strata: the minimum-variance estimate of second order weights the products of a stratum by
+c, which depends only on (n, m). So Σ c_t s_t s_tᵀ − Σ c_i h_i h_iᵀ, with s_t the sum of a tuple, can be accumulated
+over strata while reading. Centring it afterwards needs only the sum of each stratum.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Moments:
     def add_tuples(self, x: Features, sizes: Integers, counts: Counts) -> None:
         """Add tuples: their instances in a row, (N, k), and their sizes and recorded counts."""
         if are_records(counts):
-            # Moments need the count itself: of a range or a noisy one there is none.
+            # Moments need exact counts: tuples with a range or a noisy count are left out.
             known = exact_rows(counts)
             x, sizes, counts = x[np.repeat(known, sizes)], sizes[known], counts[known]["low"]
         elif (counts := np.asarray(counts)).dtype.kind == "f":
@@ -184,7 +184,7 @@ class Whitened:
     deficit: float  # Σ_g α(1−α): what centring took from the products, in units of the covariance within classes
 
     def leading(self, components: int) -> Whitened:
-        """The same in so many components of largest variance, which are the last ones."""
+        """The same in the components of largest variance, which are the last ones."""
         some = slice(-components, None)
         basis, means, products = self.basis[:, some], self.means[:, some], self.products[some, some]
         return replace(self, basis=basis, means=means, products=products)
@@ -252,7 +252,7 @@ def _information(moments: Moments) -> float:
 
 
 def affordable(moments: Moments, prior: float) -> int:
-    """How many components the data can tell from noise.
+    """Number of components that the data can distinguish from noise.
 
     r directions with errors of variance v exceed a δ of unit length once r·v > 1; half of that is allowed. Measured on
     (3,1) MNIST and FashionMNIST: best are 5 to 20 components for 100 tuples, 20 to 50 for 300, 50 for 1,000, 100 from

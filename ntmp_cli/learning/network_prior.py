@@ -1,4 +1,4 @@
-"""The class prior of the pool by a network that does not know it, before the network that is kept is trained."""
+"""The class prior of the pool, estimated by a prior-free network before the final network is trained."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Recorded counts that may be off by one, where they make strata of the unbiased risk.
+"""Strata of the unbiased risk for recorded counts that may be off by one.
 
-Filed under its recorded count, a tuple has a wrong rate. With a known rate of noise, a stratum's instances have the
-rate E[true count | recorded count]/n, and the risk is unbiased again (`ExpectedCounts`). Without it, the groups
-themselves tell (`count_scatter`): the mean of any function h of an instance is a line in the positive rate,
-E₋ + θ(E₊ − E₋). With exact counts the means of all strata and of U lie on one line, within their sampling error; with
-noise they lie on one line in the corrected rates.
+The stratum of a wrong count has a wrong rate. If the noise rate is known, the instances of a stratum have the rate
+E[true count | recorded count]/n, and the risk is unbiased again (`ExpectedCounts`). If it is unknown, the group means
+reveal the noise (`count_scatter`): the mean of any function h of an instance is linear in the positive rate,
+E₋ + θ(E₊ − E₋). With exact counts the means of all strata and of U lie on one line, up to sampling error. With noise
+they lie on one line in the corrected rates.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ntmp_cli.tuple_source import Counts, Task
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Rates of noise that are tried.
+# Grid of noise rates.
 RATES = np.linspace(0.0, 0.5, 51)
 # Counts are noisy if noise explains the group means better than exact counts, by this much χ²: p = 0.001.
 CLEAR_GAIN = 10.83
-# Where counts scatter evenly about one count, as noise makes them, pooling loses next to nothing: a little will do.
+# If counts scatter evenly about one count, as noise makes them, pooling loses almost nothing: weak evidence is enough.
 LIKELY_GAIN = 1.0
 # A mean needs a few tuples before its sampling error is known.
 FEWEST_TUPLES = 20
@@ -80,10 +80,10 @@ class _Means(NamedTuple):
 def count_scatter(data: FitData, task: Task, prior: float) -> CountScatter | None:
     """Whether the group means contradict exact counts.
 
-    None where they cannot tell: one stratum, too few tuples, or strata of known noise.
+    None if they cannot decide it: one stratum, too few tuples, or strata of known noise.
 
-    The score is the closed form of one half of the tuples and of U; the means are those of the other half, and vice
-    versa, so that no score is judged by what it was fitted to.
+    The score is the closed form of one half of the tuples and of U, and the means are those of the other half, and vice
+    versa, so that no score is tested on the data it was fitted to.
     """
     if (
         task.expects

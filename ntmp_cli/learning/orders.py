@@ -1,8 +1,9 @@
-"""How the two orders of moments make one δ, and how much of each: chosen by held-out tuples.
+"""Combination of the two orders of moments into one δ, with weights chosen by held-out tuples.
 
-Combined by their variances, the two orders are best in few dimensions. In many, the second order is a matrix whose
-noise has larger eigenvalues than δδᵀ, and features of equal variance have no leading components. So held-out moments
-judge: along a direction w they estimate how far apart the classes are, by both orders, whatever w was made of.
+In few dimensions it is best to combine the two orders by their variances. In many dimensions the noise of the
+second-order matrix has larger eigenvalues than δδᵀ, and features of equal variance have no leading components.
+Therefore held-out moments choose the weights: for any direction w both orders estimate the distance of the classes
+along w.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from ntmp_cli.learning.moments import (
     whiten,
 )
 
-# What the precisions of the two orders are multiplied by. The first pair is the usual one.
+# Factors on the precisions of the two orders. The first pair is the default.
 FACTORS = ((1.0, 1.0), (1.0, 0.1), (1.0, 0.0), (0.0, 1.0))
-# Another blend than the usual one must be better by this many standard errors, because a dozen are compared.
+# Another blend replaces the default only if it is better by this many standard errors, because a dozen are compared.
 CLEAR_GAIN = 2.0
 
 
@@ -53,10 +54,7 @@ def _divided(variance: float, factor: float) -> float:
 
 
 def choose(moments: Moments, heldout: Moments, prior: float, usual: Blend) -> Blend:
-    """The blend whose δ separates the classes most in held-out moments.
-
-    It is the usual one, unless another is clearly better.
-    """
+    """The blend that separates the classes best in held-out moments; the default unless another is clearly better."""
     if not heldout.strata:
         return usual
     everything = whiten(moments, prior, len(moments.squares))

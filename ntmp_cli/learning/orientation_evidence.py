@@ -1,8 +1,9 @@
-"""How sure it is which sign of the scores means the positive class. No torch.
+"""Evidence for the orientation: which sign of the scores means the positive class. No torch.
 
-Two kinds of evidence. First order: the mean probability of the pool differs from that of the tuples as the prior does
-from their rate. Counts: they are more probable under the scores than under the mirrored ones, each along its likeliest
-line a·z + b. A standard score z is worth z²/2 nats, so both are added up in nats and reported as one z (Eq. 40).
+There are two kinds of evidence. First order: the difference between the mean probabilities of pool and tuples must have
+the sign of the difference between prior and tuple rate. Counts: they must be more probable under the scores than under
+the flipped scores, each with its maximum-likelihood line a·z + b. A standard score z corresponds to z²/2 nats, so both
+are added in nats and reported as one z (Eq. 40).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SLOPES = (0.5, 3.0)
 
 
 class Evidence(NamedTuple):
-    """Nats for the scores as they are and against the mirrored ones, by both kinds of evidence."""
+    """Evidence in nats for the present orientation and against the flipped one, of both kinds."""
 
     first_order: float
     counts: float
@@ -56,14 +57,14 @@ class Evidence(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the orientation is certain, and no kind of evidence speaks against it."""
+        """Whether the orientation is certain, and no kind of evidence contradicts it."""
         return self.z >= CERTAIN and min(self) > -(UNDECIDED**2) / 2
 
     def mirrored(self) -> Evidence:
         return Evidence(-self.first_order, -self.counts)
 
     def trusted(self, trust: Trust | None) -> Evidence:
-        """Of two kinds that disagree the trusted one alone."""
+        """If the two kinds disagree, the trusted one alone."""
         if trust is None or self.first_order * self.counts >= 0:
             return self
         return Evidence(self.first_order, 0.0) if trust == "prior" else Evidence(0.0, self.counts)
@@ -96,7 +97,7 @@ class CountFits(NamedTuple):
 
 @dataclass(frozen=True)
 class OrientationTest:
-    """What is known beside the scores; `prior` is None where it was estimated from the same counts."""
+    """Information beside the scores; `prior` is None if it was estimated from the same counts."""
 
     task: Task
     scores_prior: float
@@ -105,7 +106,7 @@ class OrientationTest:
 
     @property
     def shift(self) -> float:
-        """What the scores exceed log-odds at the rate of the tuples by: the centre of a flip."""
+        """The scores minus log-odds at the rate of the tuples: the centre of a flip."""
         return rate_shift(self.scores_prior, self.task.rate, self.task.instances)
 
     @property
@@ -176,15 +177,15 @@ def require_agreement(evidence: Evidence, test: OrientationTest, options: CountS
 
 
 def require_certainty(z: float, test: OrientationTest, options: CountSettings, *, warmed_up: bool = False) -> None:
-    """Refuse an orientation that nothing tells, unless the user does; warn of one that is not certain.
+    """Raise an error if nothing determines the orientation, neither data nor user; warn if it is uncertain.
 
-    Tuples of several rates have no mirrored solution, however little they tell. A warm-up whose sign all data tell has
-    chosen the side of a network that has learned too little since to confirm it.
+    Tuples of several rates have no flipped solution, even if they are few. If all data determine the sign of the
+    warm-up, it has oriented the network, even if the network has learned too little to confirm it.
     """
     told = warmed_up or options.trust is not None or options.assume is not None
     if z < UNDECIDED and test.one_rate and not told:
         raise NotIdentifiableError(
-            f"neither the pool nor the counts tell which class is the positive one (z = {z:.1f})",
+            f"neither the pool nor the counts determine which class is positive (z = {z:.1f})",
             hint="Use more tuples or unlabeled instances, tuples of another rate, or more epochs; "
             "or decide it yourself by the settings `assume` or `trust`.",
         )

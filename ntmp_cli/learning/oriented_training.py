@@ -1,10 +1,11 @@
-"""A training that knows how sure its orientation is.
+"""A training with a test of its orientation.
 
-The count likelihood has a mirrored local optimum. Evidence comes from data that a network was not trained on, because
-a network can tell its training tuples from U whatever their classes: first the held-out tuples; where these are not
-certain, all training tuples and all of U, by networks of the other tuples that know no prior. Where these are not
-certain either, or the network is on the other side, it is flipped and trained again without warm-up. The network is
-kept whose counts are most probable on the side of more evidence.
+The count likelihood has a second local optimum with the classes exchanged. The evidence for the orientation comes from
+data that a network was not trained on, because a network can distinguish its training tuples from U whatever their
+classes are. The held-out tuples come first. If they are not certain, all training tuples and all of U follow, scored by
+prior-free networks of the other tuples. If these are not certain either, or contradict the network, the network is
+flipped and trained again without warm-up. In the orientation with more evidence, the network with the most probable
+counts is kept.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ FOLDS = 2
 
 
 class Decision(NamedTuple):
-    """Which of the trained networks is kept, whether it is to be flipped, and the evidence for that side."""
+    """The trained network to keep, whether to flip it, and the evidence for this orientation."""
 
     kept: int
     flipped: bool
@@ -63,10 +64,10 @@ class Decision(NamedTuple):
 
 @dataclass
 class Judgement:
-    """What tells the side: held-out data scored by every trained network, and folds scored by networks of the others.
+    """Evidence for the orientation: held-out data scored by every trained network, and cross-fitted folds.
 
-    Folds have the orientation of the first network. Where nothing was held out (`unseen` is False), the networks are
-    compared by their training tuples, but these tell nothing of the side.
+    Folds have the orientation of the first network. If nothing was held out (`unseen` is False), the networks are
+    compared by their training tuples, which are no evidence for the orientation.
     """
 
     test: OrientationTest
@@ -115,7 +116,7 @@ class _AfterFirst:
 
 
 def train_oriented(training: Training) -> Trained:
-    """Train; methods by the count likelihood end on the side of more evidence, with its z, or are refused."""
+    """Train. Methods by the count likelihood get the orientation with more evidence and its z, or an error."""
     source, processes = training.source, training.environment.processes
     config = with_length(training.config, source.instance, source.task)
     training = replace(training, config=config)
@@ -146,7 +147,7 @@ def train_oriented(training: Training) -> Trained:
     # A flipped network is as good as a trained one only if the likelihood is symmetric.
     uncertain = chosen.evidence.z < CERTAIN and not method.warms_up
     if open_question and (uncertain or chosen.flipped) and not task.symmetric:
-        log.info("training again from the other side (z = %.1f)", chosen.evidence.z)
+        log.info("training again from the flipped network (z = %.1f)", chosen.evidence.z)
         starts.append(train_scorer(_from_other_side(training, starts[0], test.shift)))
         chosen = decide()
     z = chosen.evidence.trusted(options.trust).z

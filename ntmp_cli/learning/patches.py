@@ -22,7 +22,7 @@ from ntmp_cli.errors import DataError, UsageError, did_you_mean
 from ntmp_cli.learning.encoders import Encoder, EncoderRequest, Pieces, require_images
 from ntmp_cli.randomness import stream
 
-# So many patches are sampled for the directions, and so many images for the principal components.
+# Number of patches sampled for the directions, and of images for the principal components.
 PATCHES = 200_000
 IMAGES = 16_000
 # Added to the variance of an image with values in [0, 1], so that a blank one stays blank.
@@ -35,7 +35,7 @@ THRESHOLD = 0.5
 # Responses that are computed at once: so few that they stay in the second cache of a processor.
 RESPONSES_AT_ONCE = 2**17
 ROWS = 20_000
-# Larger covariances have their leading eigenvectors by subspace iteration, with so many directions to spare.
+# Larger covariances have their leading eigenvectors by subspace iteration, with this many extra directions.
 ALL_AT_ONCE = 2048
 SPARE_DIRECTIONS = 100
 SUBSPACE_ROUNDS = 5

@@ -1,4 +1,4 @@
-"""The class prior of the pool in the eyes of a training that was given none."""
+"""The class prior of the pool for trainings without a given prior."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EDGE = 0.001
 
 
 def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator, assume: str | None = None) -> PoolPrior:
-    """Estimated on the scores of the pool; without a pool, or where that says nothing, the rate of the tuples.
+    """Estimate by the scores of the pool; the rate of the tuples if there is no pool or the estimate is uninformative.
 
-    Scores are at the rate of the tuples, those of the tuples by models that did not see them. `assume` is the side of ½
-    that the prior is on, for tuples that are all half positive.
+    Scores are at the rate of the tuples; those of the tuples are cross-fitted. `assume` states on which side of ½ the
+    prior is, which is needed if all tuples are half positive.
     """
     rate = PoolPrior(usable_rate(scored.rate, int(scored.sizes.sum())), "tuples")
     if not len(scored.unlabeled):
@@ -32,11 +32,11 @@ def prior_of_pool(scored: ScoredTuples, rng: np.random.Generator, assume: str | 
         below_half = None if assume is None else assume == "prior<0.5"
         result = estimate_priors([scored], rng, resamples=0, below_half=below_half)
     except NotIdentifiableError as error:
-        log.warning("the prior of the pool is unknown, and the rate of the tuples stands for it: %s", error.message)
+        log.warning("the prior of the pool is unknown; the rate of the tuples is used instead: %s", error.message)
         return rate
     estimate = result.estimates[DEFAULT]
     wide = estimate.ci is None or estimate.ci[1] - estimate.ci[0] > WIDEST
     if estimate.value is None or wide or not result.identified:
-        log.warning("the prior of the pool cannot be estimated from these tuples; their rate stands for it")
+        log.warning("the prior of the pool cannot be estimated from these tuples; their rate is used instead")
         return rate
     return PoolPrior(min(max(estimate.value, EDGE), 1 - EDGE), "estimated", estimate.ci)

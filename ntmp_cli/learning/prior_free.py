@@ -1,4 +1,4 @@
-"""Trainings that know nothing of the prior: their scores are at the tuples' rate. No torch."""
+"""Settings of trainings without a prior: their scores are log-odds at the tuples' rate. No torch."""
 
 from __future__ import annotations
 

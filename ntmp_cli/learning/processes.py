@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 # Rank 0 scores held-out and test data and writes while the others wait.
 TIMEOUT = timedelta(hours=6)
-OTHER_FAILED = "another process of this training failed; its message says why"
+OTHER_FAILED = "another process of this training failed; see its error message"
 # Words in the errors of gloo and NCCL when a peer is gone.
 LOST_PEER = ("Connection closed", "Connection reset", "gloo", "NCCL")
 
@@ -52,11 +52,11 @@ class OneProcess:
         return scores
 
     def local_unlabeled(self, rows: Tensor) -> Tensor:
-        """Of rows for the unlabeled instances of the full batch those of this rank."""
+        """This rank's rows, from rows for the unlabeled instances of the full batch."""
         return rows
 
     def local_instances(self, rows: Tensor) -> Tensor:
-        """Of rows for all instances of the full batch, tuples first, those of this rank."""
+        """This rank's rows, from rows for all instances of the full batch, tuples first."""
         return rows
 
     def broadcast(self, value: T) -> T:

@@ -1,4 +1,4 @@
-"""The tuples that a method can use which takes rates or exact counts, of a source that also has ranges or noise."""
+"""The usable tuples of a source with ranges or noisy counts, for methods that need rates or exact counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def source_for(method: str, needed: CountsNeeded, source: TupleSource) -> TupleS
         what = "tuples whose count is known" if needed == "exact" else "tuples whose rate is known"
         raise NotIdentifiableError(
             f"method {method} needs {what}, and none of these has one: ranges and rounded counts have no rate",
-            hint="Use the method count, which takes what was recorded as it is.",
+            hint="Use the method count, which takes every kind of count.",
         )
     return usable
 
@@ -130,7 +130,7 @@ class RatedSource:
         return None if weights is None else weights[self._positions()]
 
     def _positions(self) -> Integers:
-        """Of the kept tuples among all, training ones first."""
+        """Positions of the kept tuples among all tuples, training tuples first."""
         starts = np.cumsum([0, *(rows for _, rows in self.source.tuple_shards())])
         kept = [at + rows for at, rows in zip(starts.tolist(), self._kept.values(), strict=False)]
         held = self.source.heldout()

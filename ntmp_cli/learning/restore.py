@@ -47,7 +47,7 @@ def restore_scorer(config: TrainConfig, task: Task, shape: Sequence[int], weight
 
 
 def read_weights(content: bytes) -> dict[str, Tensor]:
-    """Tensors of a safetensors file; a weight that is no number is refused."""
+    """Tensors of a safetensors file; a weight that is not finite is an error."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -56,7 +56,7 @@ def read_weights(content: bytes) -> dict[str, Tensor]:
     except (SafetensorError, ValueError, TypeError, KeyError):  # also types that torch does not have
         raise ArtifactError("the weights are damaged: not a readable safetensors file") from None
     if wrong := [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]:
-        raise ArtifactError(f"the weights are damaged: '{wrong[0]}' holds what is no number")
+        raise ArtifactError(f"the weights are damaged: '{wrong[0]}' has values that are not finite")
     return weights
 
 

@@ -1,4 +1,4 @@
-"""What a training leaves, whatever was trained: records of its epochs, and a scorer of instances. No torch."""
+"""Results of a training of any kind: records of its epochs, and a scorer of instances. No torch."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Watcher(Protocol):
     def epoch(self, record: EpochRecord) -> None: ...
 
 
-# Displays a training of so many epochs.
+# Displays a training of a given number of epochs.
 Watching = Callable[[int], AbstractContextManager[Watcher | None]]
 
 
 @dataclass
 class TrainingResult:
-    """What a training leaves: its records, and the weights of the selected epoch where a network was trained."""
+    """Records of a training, and the weights of the selected epoch if a network was trained."""
 
     records: list[EpochRecord] = field(default_factory=list)
     selected_epoch: int = 0
@@ -69,7 +69,7 @@ class TrainingResult:
 
 
 class PoolPrior(NamedTuple):
-    """The class prior that a training found itself: estimated on the pool, or the rate of the tuples."""
+    """The class prior of a training without a given one: estimated on the pool, or the rate of the tuples."""
 
     value: float
     source: Literal["estimated", "tuples"]
@@ -87,13 +87,13 @@ class Trained:
     outcome: TrainingResult
     batch_size: int | None = None
     heldout: HeldoutScores | None = None
-    """Scores of tuples that the scorer was judged by, where they are not those of the held-out tuples."""
+    """Cross-fitted scores of the tuples; None if the scores of held-out tuples are used."""
     pool_scores: NDArray[np.float64] | None = None
-    """Those of the whole pool by the fits that gave the tuples' scores, each of a share of it."""
+    """Scores of the pool by the fits of the folds, each of which scored a share of it."""
     prior: PoolPrior | None = None
-    """Where none was given."""
+    """The prior, if none was given."""
     orientation_z: float | None = None
-    """How sure the orientation is, in standard errors; None of methods whose objective has no mirrored solution."""
+    """Evidence for the orientation in standard errors; None if the objective has no flipped solution."""
     spread: float | None = None
     """Standard deviation of tuples' random intercepts; None where it is not estimated."""
 

@@ -1,6 +1,6 @@
-"""Whether a saved training state fits the training that is to go on from it.
+"""Checks that a saved training state fits the training that resumes from it.
 
-Optimisers written in C++ do not check the shapes of their state, so that names, shapes and types are compared with
+Optimisers written in C++ do not check the shapes of their state. Therefore names, shapes and types are compared with
 those of a fresh state before anything is restored.
 """
 
@@ -56,7 +56,7 @@ def require_finished(state: Any, model: State, epochs: int, test_rows: int | Non
 
 
 def _plain(state: State) -> dict[str, Any]:
-    """What has the same names and shapes at every moment of a training."""
+    """The entries whose names and shapes do not change during a training."""
     return {key: state[key] for key in ("model", "average", "updates", "epoch", "step", "selected_epoch")}
 
 

@@ -67,7 +67,7 @@ def coefficients(
     mixing: Mixing = "stratified",
     shared_rate: float | None = None,
 ) -> Coefficients | None:
-    """Instance coefficients of the risk for tuples (n_t, m_t) and so many unlabeled instances (Eqs. 12, 13 and 14).
+    """Instance coefficients of the risk for tuples (n_t, m_t) and U (Eqs. 12, 13 and 14).
 
     Members of one tuple weigh the same, which has the least variance (Eq. 15).
 

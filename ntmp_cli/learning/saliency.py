@@ -1,4 +1,4 @@
-"""Where a network looks in images: the mean size of its score's derivative by every pixel."""
+"""Saliency maps: the mean absolute derivative of the score by every pixel."""
 
 from __future__ import annotations
 

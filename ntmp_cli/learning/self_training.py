@@ -1,7 +1,7 @@
 """Self-training: the network learns the averaged network's pseudo-labels of unlabeled instances.
 
-Features are masked for the student while its teacher sees all of them: without masking the student learns what it
-predicts already; with it, it learns not to rely on any few features.
+Features are masked for the student, while the teacher sees all of them. Without masking the student would only learn
+its own predictions. With masking it learns not to rely on a few features.
 """
 
 from __future__ import annotations

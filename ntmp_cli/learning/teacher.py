@@ -20,7 +20,7 @@ from ntmp_cli.tuple_source import TupleSource
 
 @dataclass(frozen=True)
 class Teacher:
-    """Scores of raw instances, log-odds at a prior; an instance that is used again is not scored again."""
+    """Scores of raw instances, log-odds at a prior; an instance that occurs several times is scored once."""
 
     score: Callable[[NDArray[np.generic]], NDArray[np.float64]]
     prior: float

@@ -40,21 +40,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained on what: `data`, a fold with all the targets that its method needs, or else all of the source."""
+    """A training and its data: `data` is a fold with all targets that its method needs; None means the whole source."""
 
     config: TrainConfig
     source: TupleSource
     data: Sequence[TrainingData] | None = None
     init_seed: int | None = None
-    """Seed of the initial weights, where it is not the config's."""
+    """Seed of the initial weights, if it differs from the config's."""
     initial_weights: Mapping[str, Tensor] | None = None
-    """Those that the first step starts from, where they are not random."""
+    """Initial weights, if they are not random."""
     prior_is_known: bool = True
-    """Whether the prior came from elsewhere than the counts of these tuples."""
+    """Whether the prior was given, and not estimated from the counts of these tuples."""
     true_labels: Callable[[Method], InstanceTargets] | None = None
     """Labels of the training instances, for oracles alone."""
     teacher: Teacher | None = None
-    """What scores training instances for the warm-up by another run."""
+    """Scores of training instances by another run, for the warm-up."""
     environment: Environment = field(default_factory=Environment)
 
 
@@ -127,7 +127,7 @@ def _targets(method: GradientMethod, training: Training) -> InstanceTargets | No
         return training.true_labels(method)
     if targets == "teacher":
         if training.teacher is None:
-            raise UsageError("warmup: teacher needs a run that teaches", hint="Use another warm-up.")
+            raise UsageError("warmup: teacher needs the run of a teacher", hint="Use another warm-up.")
         with long_step("scoring training instances by the teacher"):
             return teacher_targets(training.config, training.source, training.teacher)
     with long_step("fitting the closed form"):

@@ -1,4 +1,4 @@
-"""From a source of tuples to what the training loop takes: chunks, orientation data, input normalisation."""
+"""Input of the training loop from a source of tuples: chunks, orientation data, input normalisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ntmp_cli.ranks import processes_here
 from ntmp_cli.tuple_source import Counts, HeldoutData, Integers, TupleSource
 
 ORIENTATION_TUPLES = 4000
-# A share of so many instances is known to half a percent.
+# With this many instances a share is known to half a percent.
 SHARE_INSTANCES = 10_000
 # One number per instance of tuples, and of U, in stored order.
 InstanceTargets = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -43,7 +43,7 @@ DEFAULT_BATCHING = Batching()
 def training_shares(
     source: TupleSource, config: TrainConfig, shares: int = 1, batching: Batching = DEFAULT_BATCHING
 ) -> list[TrainingData]:
-    """Lazily loaded training chunks in so many shares of even size, one per rank."""
+    """Lazily loaded training chunks in shares of equal size, one per rank."""
     instance, task = source.instance, source.task
     tuple_shards, unlabeled_shards = source.tuple_shards(), source.unlabeled_shards()
     tuples, unlabeled = (sum(rows for _, rows in shards) for shards in (tuple_shards, unlabeled_shards))

@@ -19,7 +19,7 @@ BLOCK_BYTES = 32 * 2**20
 
 
 class BinnedSums:
-    """Everything that is summed over the tuples and over U of one set of scores."""
+    """All sums over the tuples and over U, for one set of scores."""
 
     def __init__(self, data: ScoredTuples, bins: int = BINS) -> None:
         self.data = data
@@ -81,7 +81,7 @@ class BinnedSums:
         slope, intercept, _ = self.data.line
         gradient, (aa, ab, bb) = sums[:, :2], sums[:, 2:].T
         determinant = aa * bb - ab**2
-        # Where the counts hold too little information the likelihood is flat or unbounded: there the line stays.
+        # If the counts hold too little information, the likelihood is flat or unbounded: the line is left unchanged.
         curved = (aa < 0) & (bb < 0) & (determinant > 1e-9 * aa * bb)
         safe = np.where(curved, determinant, 1.0)
         step = (

@@ -1,9 +1,9 @@
-"""Whether the unlabeled pool is a mixture of the classes that tuples show, at some prior.
+"""A test of drift: is the unlabeled pool a mixture of the two classes in the tuples, at some prior?
 
 Posteriors given the counts split the tuples' instances into positives and negatives, whose score distributions are F₊
 and F₋. Without drift F_U = πF₊ + (1−π)F₋. π is fitted by least squares over the bins; the statistic is the largest gap
 left, and its null distribution is that of the bootstrapped gap about the observed one (Eq. 54). Probabilities are
-fitted to the counts, and resampled tuples would give others: to first order the bootstrap follows the fit.
+fitted to the counts, so that they change with the resampled tuples: the bootstrap follows them to first order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ntmp_cli.prior.binned_sums import BLOCK_BYTES
 from ntmp_cli.prior.estimator import Floats, ScoredTuples
 
 BINS = 64
-# Of a parameter of the fit, for a difference that stands for a derivative.
+# Step of a parameter of the fit, for derivatives by finite differences.
 _STEP = 1e-3
 
 
@@ -51,7 +51,7 @@ def drift(data: ScoredTuples, rng: np.random.Generator, resamples: int = 500) ->
         return sums
 
     at_fit = posterior(fit.theta)
-    # (T, bins) what the members of a tuple weigh in their bins.
+    # (T, bins) weights of a tuple's members in their bins.
     positive, negative = (csr_array((w, place, offsets), shape=(len(sizes), bins)) for w in (at_fit, 1 - at_fit))
     # (K, bins) how the positives of a bin change with the fit.
     by_theta = np.stack(

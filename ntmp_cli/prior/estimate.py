@@ -1,7 +1,7 @@
 """All estimators on cross-fitted scores, with intervals and a cross-check between them.
 
-The interval of the default estimator is as wide as the ignorance (Eq. 53, `prior.score_interval`); those of the others
-are of the bootstrap.
+The interval of the default estimator covers every prior that the scores do not contradict (Eq. 53,
+`prior.score_interval`). The other estimators have bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PriorEstimates:
     orientation_nats: float | None
     """Evidence for the orientation; None where the counts cannot decide it."""
     gain_nats: float
-    """By how much scores make the counts more probable than a constant does."""
+    """Log-likelihood of the counts under the scores minus that under a constant."""
     identified: bool
     """Whether the mirror 1 − π is excluded."""
     warnings: list[str]
@@ -58,7 +58,7 @@ def estimate_priors(
 ) -> PriorEstimates:
     """Every registered estimator on scores of several scorers, each on its own fold; weighted means over the folds.
 
-    `below_half` is the side known from elsewhere (π < ½), for tuples that are half positive throughout.
+    `below_half` states whether π < ½. It is needed only if every tuple is half positive.
     """
     _require_information(folds)
     gain = _gain(folds)
@@ -83,7 +83,7 @@ def estimate_priors(
 
 
 def _interval(folds: Sequence[ScoredTuples], nats: float | None, confidence: float) -> tuple[float, float]:
-    """By the score equation; of both orientations where they are about as probable."""
+    """The interval by the score equation; the union over both orientations if they are about equally probable."""
     low, high = prior_interval(folds, confidence)
     if nats is not None and nats < CLEAR_NATS:
         mirrored = prior_interval([fold.mirrored() for fold in folds], confidence)
@@ -108,7 +108,7 @@ def _require_information(folds: Sequence[ScoredTuples]) -> None:
 
 
 def _gain(folds: Sequence[ScoredTuples]) -> float:
-    """Log-likelihood of the counts under recalibrated scores (Eq. 30), of the better sign, less that of a constant."""
+    """Log-likelihood of the counts under recalibrated scores (Eq. 30) of the better sign, minus that of a constant."""
     gain = 0.0
     for fold in folds:
         constant = recalibrate(np.zeros_like(fold.scores), fold.observed, spread=fold.spread).nll
@@ -118,9 +118,9 @@ def _gain(folds: Sequence[ScoredTuples]) -> float:
 
 
 def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[list[ScoredTuples], float | None, bool]:
-    """Every fold in its orientation, the evidence for it in nats, and whether the data or the user decide it.
+    """Every fold in its orientation, the evidence for it in nats, and whether it is determined by data or user.
 
-    Where every tuple is half positive, nothing does: then the orientation is that of a prior below ½.
+    If every tuple is half positive, it is not determined; the orientation with a prior below ½ is returned.
     """
     if not all(fold.symmetric for fold in folds):
         oriented = [fold.oriented() for fold in folds]
@@ -154,7 +154,7 @@ def with_percentiles(value: float, resampled: Floats, confidence: float) -> Esti
 
 
 def _warnings(result: PriorEstimates, below_half: bool | None) -> list[str]:
-    """Warnings to read before using the number."""
+    """Warnings about the estimate."""
     warnings = []
     used, cross_check, nats = result.estimates[DEFAULT], result.estimates[CROSS_CHECK], result.orientation_nats
     value, ci, cross_check_ci = used.value, used.ci, cross_check.ci

@@ -35,7 +35,7 @@ class ScoredTuples:
     spread: float = 0.0
     """Standard deviation of tuples' intercepts, in natural groups."""
     blocks: Integers | None = None
-    """(T,) tuples of one block are resampled together; None where every tuple stands alone."""
+    """(T,) tuples of one block are resampled together; None if all tuples are independent."""
 
     @cached_property
     def observed(self) -> CountObservations:
@@ -51,7 +51,7 @@ class ScoredTuples:
 
     @property
     def within_tuples(self) -> Floats:
-        """Scores on that line for members of a tuple whose intercept is 0: what a posterior given a count needs."""
+        """Scores on that line for members of a tuple whose intercept is 0, as posteriors given a count need them."""
         on_line: Floats = conditional_slope(self.spread) * (self.line.slope * self.scores + self.line.intercept)
         return on_line
 
@@ -70,7 +70,7 @@ class ScoredTuples:
         return replace(self, scores=-self.scores, unlabeled=-self.unlabeled)
 
     def oriented(self) -> ScoredTuples:
-        """The orientation in which the counts are more probable; where they cannot decide, the present one."""
+        """The orientation in which the counts are more probable; the present one if both are equally probable."""
         if self.symmetric or not looks_mirrored(self.scores, self.observed, self.spread):
             return self
         return self.mirrored()
@@ -97,7 +97,7 @@ class Sample:
 
     @property
     def data(self) -> Sample:
-        """The data as they are: what fixes bandwidths and grids for all resamples."""
+        """The sums of the data themselves, which determine bandwidths and grids of all resamples."""
         return self.original or self
 
 

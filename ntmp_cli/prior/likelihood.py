@@ -16,14 +16,14 @@ _PRECISION = 1e-10
 
 @priors.register("em")
 def em(sample: Sample) -> Floats:
-    """Greatest likelihood of U under the scores as they are: what EM on the prior converges to."""
+    """Maximum likelihood of U under the given scores; the fixed point of EM on the prior."""
     raw = np.broadcast_to(sample.centres, sample.unlabeled.shape)
     return likeliest_prior(raw, sample.unlabeled, sample.rate)
 
 
 @priors.register("em-affine")
 def em_affine(sample: Sample) -> Floats:
-    """Greatest likelihood of U under scores recalibrated by the counts of held-out tuples: measures best."""
+    """Maximum likelihood of U under scores recalibrated by held-out counts; the most accurate in our measurements."""
     slope, intercept = sample.lines.T
     return likeliest_prior(slope[:, None] * sample.centres + intercept[:, None], sample.unlabeled, sample.rate)
 

@@ -1,4 +1,4 @@
-"""The paper's estimate of the class prior to the letter, from scores of a positive proxy against U.
+"""The paper's estimate of the class prior, exactly as published, from scores of a positive proxy against U.
 
 The score model separates a positive proxy (the highest-scored members of tuples) from U; both are scored where the
 model was not trained: on a validation split, or fold by fold. From these scores follow the bound max_τ {TPR − FPR}₊
@@ -29,12 +29,12 @@ class ProxyScores:
     proxy: Floats
     unlabeled: Floats
     folds: int | None = None
-    """How many folds were scored in turn; None where one validation split was."""
+    """Number of cross-fitted folds; None if a validation split was used."""
 
 
 @dataclass(frozen=True)
 class PaperEstimate:
-    """The prior, the bound as the paper reads it, and what they were computed from."""
+    """The prior, the bound as the paper interprets it, and the numbers they were computed from."""
 
     estimate: Estimate
     bound: NeymanPearson

@@ -1,9 +1,9 @@
-"""The class prior of a pool by cross-fitted scores, with an interval that is as wide as the ignorance.
+"""The class prior of a pool by cross-fitted scores, with an interval that is wide if the scores are uninformative.
 
 With r = p₊/p₋ of an instance, the likelihood of the pool has its maximum where G(π) = mean (r−1)/(1 + π(r−1)) is 0, and
 at the true prior G has mean 0. r is fitted to the counts of the tuples. A prior is inside the interval if G there is
-within its standard error, that of r included (Eq. 53). Scores that say nothing give [0, 1]; the usual estimate ± error,
-and the bootstrap of a ratio, would not (Fieller 1954).
+within its standard error, that of r included (Eq. 53). Uninformative scores give [0, 1]; an interval of the form
+estimate ± error, or a bootstrap of a ratio, would be too short (Fieller 1954).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def prior_interval(folds: Sequence[ScoredTuples], confidence: float = 0.95) -> t
     tuples = sum(len(fold.sizes) for fold in folds)
     width = float(stdtrit(max(tuples - 3 * len(folds), 1), (1 + confidence) / 2))
     outside = np.abs(statistics) > width
-    # Far from the estimate a few large ratios are all that G depends on, and its error is not normal: the interval ends
+    # Far from the estimate G depends on a few large ratios, and its error is not normal: the interval ends
     # where a prior is outside for the first time.
     centre = int(np.argmin(np.abs(shares @ means)))
     below, above = PRIORS[:centre][outside[:centre]], PRIORS[centre:][outside[centre:]]

@@ -1,8 +1,8 @@
 """Priors and bounds from the tails of two score distributions, positives' and U's.
 
-Far up the scores only positives are left, and P_U(s > t)/P₊(s > t) falls to π there. Positives are tuple instances,
-weighed by their exact posterior given their tuple's count, or, in the paper's protocol, each tuple's m highest
-(Eqs. 49–52).
+Among the highest scores only positives are left, so that P_U(s > t)/P₊(s > t) falls to π there. The positives are tuple
+instances weighted by their exact posterior given the count of their tuple, or, in the paper's protocol, the m highest
+scores of each tuple (Eqs. 49–52).
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _tail(weights: Floats) -> Floats:
 class NeymanPearson(NamedTuple):
     """max_τ {TPR − FPR}₊ of the positive proxy against U, with Clopper–Pearson bands.
 
-    The paper reads `value` as a lower bound on π. U holds positives too, so that TPR − FPR_U = (1−π)(TPR − FPR₋) ≤ 1−π:
-    what it bounds is π from above, by 1 − value, and by 1 − `low` with confidence.
+    The paper reads `value` as a lower bound on π. But U contains positives too, so that
+    TPR − FPR_U = (1−π)(TPR − FPR₋) ≤ 1−π: it is an upper bound, π ≤ 1 − value, and π ≤ 1 − `low` with confidence.
     """
 
     value: float

@@ -35,7 +35,10 @@ def trained_on(config: TrainConfig, source: ArraySource, estimator: Any, heldout
 
 
 def with_estimated_law(config: TrainConfig, source: ArraySource, text: str) -> tuple[ArraySource, LawEstimate]:
-    """The counts under the law whose parameters `auto` stands for, by cross-fitted linear scores; labels stay exact."""
+    """The counts under the law whose `auto` parameters are estimated by cross-fitted linear scores.
+
+    Labels stay exact.
+    """
     if config.method != TABLE_METHOD:
         raise UsageError(f"count law '{text}': method {config.method} does not estimate it", hint=AS_NUMBER)
     scoring = config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})

@@ -1,8 +1,8 @@
 """DataFrames of pandas, Polars and Arrow as features, by the mapping of `import-tuples`.
 
-A frame of numbers without gaps is taken as it is. In any other one texts and categories become columns of zeros and
-ones, numbers are standardised, and what is missing gets an indicator; the mapping is fitted once and applied to every
-later frame.
+A frame of numbers without missing values is used unchanged. In any other frame, texts and categories become columns of
+zeros and ones, numbers are standardised, and missing values get an indicator. The mapping is fitted once and applied to
+every later frame.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """What `to_bytes` gave."""
+        """The classifier that `to_bytes` serialised."""
         try:
             header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
             facts = json.loads(header["__metadata__"]["ntmp"])
@@ -114,15 +114,15 @@ class SavedClassifier(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; a file from anywhere can be read without running code of its author."""
+        """Read a file that `save` wrote. Reading an untrusted file runs no code from it."""
         try:
             return cls.from_bytes(Path(path).read_bytes())
         except ArtifactError as error:
             raise ArtifactError(f"{path}: {error.message}") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain settings and, once fitted, bytes: a pickle holds no object of torch. A scikit-learn classifier is kept
-        as it pickles itself, because skops does not know those of other packages."""
+        """Plain settings and, once fitted, bytes, so that a pickle holds no torch object. A scikit-learn classifier
+        uses its own pickling, because skops does not know classifiers of other packages."""
         if isinstance(getattr(self, "_scorer", None), EstimatorScorer):
             return {"attributes": self.__dict__}
         params = self.get_params(deep=False)

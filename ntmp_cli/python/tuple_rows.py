@@ -213,7 +213,7 @@ def with_labels(known: KnownTuples, labels: Any, classes: tuple[Any, Any], noise
 
 @dataclass(frozen=True)
 class KnownTuples:
-    """What `fit` was told of the rows of X."""
+    """The arguments of `fit` that describe the rows of X."""
 
     groups: TupleRows
     counts: Counts

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Baseline(NamedTuple):
-    """The value of a constant score: its name in a legend, and what it stands for."""
+    """The value of a constant score, with its name in a legend and its meaning."""
 
     name: str
     value: float
@@ -15,7 +15,7 @@ class Baseline(NamedTuple):
 
 
 def positive_share(decisions: Mapping[str, Any]) -> float:
-    """Share of positives in the test split, of the counts of decisions on it."""
+    """Share of positives in the test split, from the confusion matrix."""
     tp, fp, fn, tn = (decisions[name] for name in ("tp", "fp", "fn", "tn"))
     return float(tp + fn) / float(tp + fp + fn + tn)
 

@@ -94,6 +94,6 @@ def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: s
         tested_words(comparisons, metrics[0]).rstrip("."),
         "p: two-sided Wilcoxon signed-rank test, after Holm",
         "CI: t interval over pairs",
-        "Cliff's δ: of the paired differences, the share of pairs won less the share lost",
+        "Cliff's δ: of the paired differences, the share of pairs won minus the share lost",
     ]
     return ". ".join(sentences) + "."

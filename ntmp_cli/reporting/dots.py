@@ -1,6 +1,6 @@
 """All methods in one figure: a dot at each mean, a line over its interval; an oracle is hollow and set apart.
 
-Vertical lines show the range that counts: from a constant score, such as the majority class, to the upper bound.
+Vertical lines mark a constant score, such as the majority class, and the upper bound.
 """
 
 from __future__ import annotations

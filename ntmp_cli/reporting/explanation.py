@@ -20,11 +20,11 @@ MOST_SHOWN = 30
 
 def to_markdown(facts: Mapping[str, Any]) -> str:
     if facts["kind"] == "saliency":
-        return f"# Where the network looks\n\nMean saliency of {facts['images']:,} images.\n"
+        return f"# Saliency map\n\nMean |∂score/∂pixel| over {facts['images']:,} images.\n"
     lines = [
-        "# What the classifier looks at\n",
+        "# Feature importance\n",
         f"{facts['tuples']:,} tuples that the classifier was not trained on; mean −log P(count) {facts['nll']:.4f}.",
-        f"The loss is by how much that rises when a feature is permuted, with {facts['confidence']:.0%} intervals.\n",
+        f"The loss is its increase when a feature is permuted, with {facts['confidence']:.0%} intervals.\n",
         "| feature | loss | interval |",
         "| --- | ---: | ---: |",
     ]

@@ -104,10 +104,10 @@ _SCALINGS = {"none": "as scored", "labels": "temperature by labels", "counts": "
 
 
 def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str, bytes]:
-    """Per group a row of panels, one per temperature: share of positives against probability, bin by bin.
+    """Reliability diagrams: per group a row of panels, one per temperature.
 
-    Bins hold the same share of the instances each; their points are means over seeds with 95 % intervals, and on the
-    diagonal probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
+    Every bin holds the same share of the instances. Points are means over seeds with 95 % intervals; calibrated
+    probabilities lie on the diagonal. Returns `svg` and `png`; nothing if there are no diagrams.
     """
     looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 
@@ -242,7 +242,7 @@ def _plot_panel(ax: Axes, name: str, curves: Sequence[Curve], looks: dict[str, L
 
 
 def _mark_warmup(ax: Axes, curves: Sequence[Curve], looks: dict[str, Look]) -> None:
-    """A dotted line per label at the end of its warm-up, the mean over seeds; the first one says what it is."""
+    """A dotted line per label at the end of its warm-up, the mean over seeds; the first line has a legend."""
     said = False
     for label, look in looks.items():
         ends = [curve.warmup_end for curve in curves if curve.label == label and curve.warmup_end is not None]

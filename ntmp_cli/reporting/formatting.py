@@ -35,7 +35,7 @@ def gap_cell(gap: float | None) -> TableCell:
 
 
 def best_rows(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
-    """Of one metric in one cell: those that share the best mean, as printed; none where none is to be singled out."""
+    """The rows with the best mean of one metric in one cell, as printed; empty if no row is to be marked."""
     if len(rows) < 2 or facts_of(metric := rows[0]["metric"]).descriptive:
         return []
     means = [
@@ -48,7 +48,7 @@ def best_rows(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
 
 
 def metric_number(metric: str, value: float) -> str:
-    """A value as it is printed: in percent where the metric says so, else as it is."""
+    """A value as it is printed: in percent for metrics with this unit, otherwise unchanged."""
     return f"{100 * value:.2f}" if in_percent(metric) else f"{value:.4f}"
 
 
@@ -105,7 +105,7 @@ def pairs_word(count: int) -> str:
 
 
 def setting_words(rows: Sequence[SummaryRow]) -> str:
-    """What the numbers are of: seeds, (n, m) with α = m/n, and π."""
+    """The setting of the numbers: seeds, (n, m) with α = m/n, and π."""
     fewest, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
     if most == 1:
         statistic = "Values of one seed"

@@ -36,7 +36,7 @@ def metric_grid(summary: Sequence[SummaryRow], metric: str, *, title: str) -> Ta
         f"{title.rstrip('.')}: {metric}{unit} on the test split",
         setting_words(rows),
         *(["Bold: best mean of each row"] if marked else []),
-        *([f"Not ranked, because it sees the labels: {', '.join(unranked)}"] if unranked else []),
+        *([f"Not ranked, because it uses the labels: {', '.join(unranked)}"] if unranked else []),
     ]
     fields = ("mean", "std", "undefined", "ci_low", "ci_high")
     columns = (

@@ -15,7 +15,7 @@ COLUMNS = 4
 def accuracy_by_iteration(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
     """Means over seeds with one standard deviation to either side, as `svg` and `png`.
 
-    Nothing where no method was scored more than once on its way.
+    Nothing if no method was scored more than once during training.
     """
     traced = {id(curve): points for curve in curves if len(points := accuracy_points(curve)) > 1}
     shown = [curve for curve in curves if id(curve) in traced]

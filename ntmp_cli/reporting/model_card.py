@@ -1,6 +1,7 @@
-"""The model card of a run: what it was trained on, what it assumes, what to expect of it, and how to use it.
+"""The model card of a run: training data, assumptions, expected metrics, and use.
 
-Markdown of one page. It follows from the run alone: no dates, no paths, so that equal runs have equal cards.
+Markdown of one page. It depends only on the run and contains no dates and no paths, so that equal runs have equal
+cards.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ntmp_cli.reporting.rendering import escape_markdown
 if TYPE_CHECKING:
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary
 
-# z from which on the orientation of a run is certain, as `train` says too.
+# Smallest z of a certain orientation, the same as in `train`.
 CERTAIN = 3.0
 MOST_NAMES = 30
 # Names of the columns of a table, perhaps only the first ones, and how many there are.
@@ -102,13 +103,13 @@ def _kind_of_counts(run: RunSummary) -> str:
 
 def _classifier(run: RunSummary) -> dict[str, str]:
     encoder = {} if run.encoder is None else {"encoder": run.encoder}
-    shape = "×".join(map(str, run.features.shape))
+    shape = f"{'×'.join(map(str, run.features.shape))} {'features' if len(run.features.shape) == 1 else 'pixels'}"
     return {"method": run.method, "model": f"{run.model}, {run.parameters:,} parameters", **encoder, "input": shape}
 
 
 def _prior(run: RunSummary) -> dict[str, str]:
     interval = {} if run.prior_ci is None else {"95 % interval": f"{run.prior_ci[0]:.3f} to {run.prior_ci[1]:.3f}"}
-    return {"value": f"{run.trained_prior:.4g}", "where it came from": PRIOR_ORIGINS[run.prior_source], **interval}
+    return {"value": f"{run.trained_prior:.4g}", "source": PRIOR_ORIGINS[run.prior_source], **interval}
 
 
 def _assumptions(run: RunSummary) -> Iterable[str]:
@@ -123,7 +124,7 @@ def _assumptions(run: RunSummary) -> Iterable[str]:
         yield "Given its features, the class of an item does not depend on the other items of its tuple."
     if run.orientation_z is not None:
         sure = "certain" if run.orientation_z >= CERTAIN else "uncertain: the classes may be exchanged"
-        yield f"The class that was counted is the positive one: {sure} (z = {run.orientation_z:.1f})."
+        yield f"Positive scores mean the counted class: {sure} (z = {run.orientation_z:.1f})."
 
 
 def _expected(expected: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:

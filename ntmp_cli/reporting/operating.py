@@ -70,7 +70,7 @@ def _gaps(runs: Sequence[Operating]) -> Iterator[str]:
 
 
 def _mixtures(runs: Sequence[Operating]) -> Iterator[str]:
-    """Stratum sizes, because they decide what the gap means; over runs that differ, from the fewest to the most."""
+    """Sizes of the strata, which the gap depends on; as a range if runs differ."""
     specs: dict[str, list[Operating]] = {}
     for run in runs:
         specs.setdefault(run.tuples, []).append(run)

@@ -1,4 +1,4 @@
-"""The first thing to read of an evaluation: the verdict, and a table that fits a terminal."""
+"""Summary of an evaluation: the verdict, and a table that fits a terminal."""
 
 from __future__ import annotations
 

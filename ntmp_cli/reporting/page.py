@@ -1,10 +1,11 @@
-"""A whole report as one HTML page that needs nothing beside it: no network, no other file."""
+"""A report as one self-contained HTML page: no network, no other file."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -128,8 +129,8 @@ def _sort_key(cell: TableCell) -> str:
 
 
 def _heading(text: str) -> str:
-    """A line may break after an underscore of a metric's name."""
-    return text.replace("_", "_\u200b")
+    """A line may break after an underscore of a metric's name, but not inside a symbol such as Δ_op."""
+    return re.sub(r"(?<=\w\w_)", "\u200b", text)
 
 
 def _number(text: str) -> str:
@@ -138,7 +139,7 @@ def _number(text: str) -> str:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether a cell has to be broken inside a word, lest its column widen the table."""
+    """Whether a cell has a word so long that it must be broken, because its column would be too wide."""
     return any(len(word) > LONG_WORD for word in text.split())
 
 

@@ -20,7 +20,7 @@ from ntmp_cli.reporting.rendering import Column, Table, TableCell
 
 @dataclass(frozen=True)
 class PaperCell:
-    """One number of the paper, as a fraction. What the paper does not say about its setting is None and matches all."""
+    """One number of the paper, as a fraction. A setting that the paper does not state is None and matches all."""
 
     dataset: str
     method: str
@@ -36,7 +36,7 @@ class PaperCell:
 
 @dataclass(frozen=True)
 class RunSetting:
-    """What a summary lacks about the runs of a cell: operating gap, and whether the encoder is frozen."""
+    """Facts about the runs of a cell that a summary lacks: operating gap, and whether the encoder is frozen."""
 
     gap: float
     frozen: bool
@@ -81,8 +81,8 @@ def paper_column(entry: MethodVariant) -> tuple[int, MethodVariant]:
 def counterparts(row: SummaryRow, setting: RunSetting | None) -> list[PaperCell]:
     """The paper's cells of the row's method.
 
-    Of a clamp per class, which is ours, those of the same clamp per source; of any other method that the paper lacks,
-    the best cell of the same setting. An oracle competes with no method.
+    For a clamp per class, which the paper lacks, the cells of the same clamp per source; for any other method that the
+    paper lacks, the best cell of the same setting. Oracles have no cell.
     """
     matching, known = [cell for cell in paper_cells() if matches(cell, row, setting)], paper_methods()
     for name in (row["method"], f"{row['method']}/source"):

@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: the same values give the same bytes, whatever the user's matplotlibrc says."""
+"""Style and output of all figures: the same values give the same bytes, independent of the user's matplotlibrc."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """What is read (`text`), the raw values behind it (mean and std, say), and whether it is the best."""
+    """The displayed `text`, its raw values (such as mean and std), and whether it is the best."""
 
     text: str
     values: tuple[str | float | None, ...]

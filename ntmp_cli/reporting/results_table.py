@@ -64,7 +64,7 @@ def results_table(
     """One row per (data set, tuples, prior, method, variant), one column per metric as mean ± std.
 
     The best mean of each block of equal data set, tuples and prior is marked, ties together, "equal"
-    meaning equal as printed. Not marked: a method that sees the labels, a mean that leaves out
+    meaning equal as printed. Not marked: a method that uses the labels, a mean that leaves out
     undefined seeds, and the only method of a block. With a reference, a further column holds the
     difference of the first metric's mean to the reference's; with comparisons, three more hold its
     interval, the corrected p and the effect size. With `intervals` every mean has its own, in brackets.
@@ -209,7 +209,7 @@ def _legend(entries: Sequence[_MethodMetrics], metric: str, reference: str | Non
         yield "Bold: best mean of each data set, tuples and π"
     unranked = dict.fromkeys(entry.method for entry in entries if entry.first["is_oracle"])
     if unranked:
-        yield f"Not ranked, because it sees the labels: {', '.join(unranked)}"
+        yield f"Not ranked, because it uses the labels: {', '.join(unranked)}"
     if reference is not None:
         unit = ", in percentage points" if in_percent(metric) else ""
         yield f"Difference: of the means, to {reference}{unit}"
@@ -232,7 +232,7 @@ def _statistics_legend(compared: Sequence[Comparison]) -> Iterator[str]:
         for pairs, alone, corrected in reachable[:3]
     )
     yield "CI: t interval over seeds"
-    yield "Cliff's δ: of the paired differences, the share of pairs won less the share lost"
+    yield "Cliff's δ: of the paired differences, the share of pairs won minus the share lost"
     missing = [f"{comparison['method']} {reason}" for comparison in compared for reason in comparison["missing"]]
     if missing:
         more = f" and {len(missing) - 5} more (comparisons.jsonl)" if len(missing) > 5 else ""

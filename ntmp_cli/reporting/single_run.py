@@ -1,4 +1,4 @@
-"""A report of one run: how accurate it is, against what, where it errs, and what to do next."""
+"""A report of one run: accuracy, baseline, confusion matrix, and recommended next steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ntmp_cli.evaluation.intervals import wilson_interval
 from ntmp_cli.reporting.baselines import positive_share
 from ntmp_cli.reporting.plotting import DPI, PALETTE, figure_style, svg_and_png
 
-# Of the mean difference of probability and frequency: above it the page advises against the probabilities.
+# Largest calibration error at which the page recommends the use of the probabilities.
 _POOR_CALIBRATION = 0.05
 # Metrics beside the accuracy.
 _FURTHER = {"auroc": "AUROC", "ap": "average precision", "ece_mass_at_prior": "calibration error at the prior"}

@@ -35,7 +35,7 @@ class Series:
     dash: Dash = "-"
     marker: str = "o"
     bars: bool = False
-    """Intervals as error bars at every point; by default as a band, and as bars only where a point stands alone."""
+    """Intervals as error bars at every point; by default as a band, and as bars only where a point has no neighbour."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _plot_panel(ax: Axes, panel: Panel, xlabel: str) -> None:
 
 
 def _plot_line(ax: Axes, line: Series) -> None:
-    """The means, a band where neighbours have one too, bars where a point stands alone, and marks above points."""
+    """The means, a band where neighbours have one too, bars where a point has no neighbour, and marks above points."""
     mean, low, high = (_with_gaps(values) for values in (line.mean, line.low, line.high))
     color = PALETTE[line.color % len(PALETTE)]
     style: dict[str, Any] = {"color": color, "linestyle": line.dash, "marker": line.marker, "markersize": 3.5}

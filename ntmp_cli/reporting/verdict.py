@@ -17,7 +17,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 def verdict(summary: Sequence[SummaryRow], metric: str, comparisons: Sequence[Comparison]) -> str:
     """Name the leader by `metric`, and claim no more than the comparisons support.
 
-    A method that sees the labels is never named, see `upper_bound`. "Cannot prove" means that no result of so few pairs
+    A method that uses the labels is never named, see `upper_bound`. "Cannot prove" means that no result of so few pairs
     has a corrected p below .05.
     """
     if facts_of(metric).descriptive:
@@ -47,7 +47,7 @@ def upper_bound(summary: Sequence[SummaryRow], metric: str) -> str:
 
 
 def rank(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
-    """Best mean first: methods that see no labels and whose metric is defined on every seed."""
+    """Best mean first: methods that use no labels and whose metric is defined on every seed."""
     able = [row for row in rows if row["mean"] is not None and not row["undefined"] and not row["is_oracle"]]
     sign = 1 if rows and facts_of(rows[0]["metric"]).lower_is_better else -1
     return sorted(able, key=lambda row: (sign * (row["mean"] or 0.0), method_variant_of(row)))
@@ -145,7 +145,7 @@ class _LeaderTest:
 
     @property
     def lead(self) -> float:
-        """By how much the leader is better on average over pairs."""
+        """Mean difference over pairs in favour of the leader."""
         return self._sign * (self.comparison["difference"] or 0.0)
 
     @property
@@ -154,7 +154,7 @@ class _LeaderTest:
         return winner_of(self.comparison) == self.side
 
     def proof(self, unit: str) -> str:
-        """What the test says, after Holm."""
+        """The result of the test, after Holm."""
         comparison = self.comparison
         p, alone, least = (comparison[key] or 0.0 for key in ("p_holm", "smallest_p", "smallest_p_holm"))
         size = comparison["family_size"]

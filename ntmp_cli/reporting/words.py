@@ -1,4 +1,4 @@
-"""Comparisons as sentences: the difference, its interval, and the result of the test, never more than that."""
+"""Comparisons as sentences: the difference, its interval, and the result of the test."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _how_sure(comparison: Comparison, method: MethodVariant, reference: MethodVa
     if p >= LEVEL:
         return f"The test shows no difference (p = {p_word(p)}{over}).{effect}"
     if comparison["reference_is_oracle"]:
-        return f"The difference is significant (p = {p_word(p)}{over}); the upper bound sees the labels.{effect}"
+        return f"The difference is significant (p = {p_word(p)}{over}); the upper bound uses the labels.{effect}"
     winner = winner_of(comparison)
     if winner is None:
         doubt = "but the mean and most pairs do not point the same way, so no winner is named"
@@ -136,7 +136,7 @@ def _leaders(rows: Sequence[SummaryRow], metric: str) -> list[str]:
     ordered = sorted(best_in.items(), key=lambda entry: (-entry[1], entry[0]))
     shares = ", ".join(f"{name} in {count} of {len(cells)}" for name, count in ordered)
     unranked = dict.fromkeys(row["method"] for row in rows if row["is_oracle"])
-    aside = f"; {', '.join(unranked)}, which sees the labels, is not ranked" if unranked else ""
+    aside = f"; {', '.join(unranked)}, which uses the labels, is not ranked" if unranked else ""
     return [f"Best mean {metric}, ties included: {shares}{aside}."]
 
 

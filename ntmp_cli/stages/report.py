@@ -264,7 +264,7 @@ CAPTIONS = {
 }
 WARMUP = (
     "Dotted line: the end of the warm-up. Until then the training objective contains a warm-up term, whose weight "
-    "falls to 0; it decides which class is the positive one. From then on self-training masks features and its "
+    "falls to 0; it decides which class is positive. From then on self-training masks features and its "
     "pseudo-labels have their full weight. The training objective may rise there: it is another objective, not a worse "
     "classifier."
 )

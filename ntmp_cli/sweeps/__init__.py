@@ -1,1 +1,1 @@
-"""Sweeps: plans of many trainings, the windows they reveal, and the engines that carry them out."""
+"""Sweeps: plans of many trainings, windows of stable settings, and the engines that run the trainings."""

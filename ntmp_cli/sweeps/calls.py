@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Call:
-    """`function` is named `package.module:function`; what it logs, and how it fails, goes to the file `log`.
+    """`function` is named `package.module:function`. Its log lines and its error are written to the file `log`.
 
-    Without a file only internal errors are logged, on stderr.
+    Without a file only internal errors are logged, to stderr.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """How a call ended: `error` is None, or what went wrong in one line, and the exit code that it stands for."""
+    """Outcome of a call: `error` is None or a message of one line, with its exit code."""
 
     name: str
     error: str | None = None

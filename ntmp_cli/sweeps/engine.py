@@ -1,4 +1,4 @@
-"""What an engine is: a way to carry out many calls, several at a time."""
+"""Protocol of an engine, which runs many calls, several at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def usable_cores() -> int:
 
 class Engine(Protocol):
     def __call__(self, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
-        """Yield every call's outcome as it ends, and None now and then. Closing the generator stops what still runs."""
+        """Yield the outcome of every call as it ends, and None at intervals. Closing the generator stops the calls."""
         ...
 
 

@@ -21,7 +21,7 @@ from ntmp_cli.config.studies import (
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.settings import build
 
-# Values such as π̂ + δ are meant as typed; binary fractions would put more digits into names.
+# Values such as π̂ + δ are rounded to decimals: the digits of binary fractions would appear in names.
 DIGITS = 10
 LONGEST_NAME = 120
 DEFAULT_METHOD = TrainConfig.model_fields["method"].default
@@ -44,7 +44,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A point of the grid that is not trained at, and why."""
+    """A point of the grid that is left out, and the reason."""
 
     position: Mapping[str, Any]
     why: str
@@ -64,7 +64,7 @@ class SweepPlan:
 
     @property
     def reference(self) -> str | None:
-        """The run that others are tested against; None where there is but one."""
+        """The run that all others are compared with; None if there is only one run."""
         return None if len(self.runs) < 2 else self.config.reference or self.runs[0]
 
     @property
@@ -161,7 +161,7 @@ def crossed(vary: Mapping[Any, Mapping[str, Sequence[Any]]]) -> Iterator[dict[st
 
 
 def _trusting_prior(training: TrainConfig) -> TrainConfig:
-    """The same, oriented by its prior where the method is oriented by anything."""
+    """The same settings, with orientation by the prior if the method has an orientation."""
     if getattr(training.settings, "trust", "none") is not None:
         return training
     return training.model_copy(update={"settings": training.settings.model_copy(update={"trust": "prior"})})
@@ -180,7 +180,7 @@ def _cells(
     shared: Mapping[str, Mapping[str, Any]] | None = None,
     given_tuples: bool = False,
 ) -> tuple[SweepCell, ...]:
-    """Points × runs × seeds. `shared` holds what a sweep assumes where the user says nothing."""
+    """Points × runs × seeds. `shared` holds the sweep's defaults for settings that the user did not give."""
     _require_no_seed(config)
     if given_tuples and config.make_tuples:
         raise UsageError("make_tuples: given --tuples are not made again", hint="Leave one of them out.")

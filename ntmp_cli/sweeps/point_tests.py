@@ -1,4 +1,4 @@
-"""Is a run better than the reference, at single points of a sweep and over all of them? Paired over seeds."""
+"""Paired tests over seeds of every run against the reference, at single points of a sweep and over all points."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunTest:
         return min(1.0, len(tested) * smallest_p(max(tested, default=0)))
 
     def rows(self, metric: str) -> Iterator[dict[str, Any]]:
-        """As they are published; the last is over all points."""
+        """Rows for publication; the last one is over all points."""
         for scope, tested in (*(("point", point) for point in self.points), ("overall", self.overall)):
             yield {
                 **{"run": self.run, "reference": self.reference, "metric": metric, "scope": scope},

@@ -40,7 +40,7 @@ def metric_rows(cell: SweepCell, run: RunSummary, values: Mapping[str, float | N
 
 
 def points_of(plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]]) -> Iterator[PointOfRun]:
-    """Every planned point, also one of which no seed was trained."""
+    """Every planned point, including points where no seed was trained."""
     groups: dict[tuple[str, str], list[SweepCell]] = {}
     for cell in plan.cells:
         groups.setdefault((cell.run, repr(cell.position)), []).append(cell)

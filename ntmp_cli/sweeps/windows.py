@@ -1,4 +1,4 @@
-"""How far a setting may be wrong: points over seeds, the window W_δ and its critical offsets."""
+"""Tolerance of a setting to errors: points over seeds, the window W_δ and its critical offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Window:
-    """The interval around 0 in which nothing is lost, and the nearest points at which something is.
+    """The interval around 0 without loss of performance, and the nearest points with a loss.
 
     `wide` and `changed` are the points (one, or one on either side of 0) that attain δ_crit^CI and δ_crit^perf.
     """

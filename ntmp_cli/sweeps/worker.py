@@ -1,7 +1,7 @@
-"""A local worker process: calls come in as lines of JSON, outcomes go out as such.
+"""A local worker process. It reads calls and writes outcomes, both as lines of JSON.
 
-The end of its input means stop, whether the sweep closed it or was killed: no worker outlives its sweep. A training
-in progress gets SIGTERM, as from a scheduler, and has some seconds to save its state.
+A worker stops at the end of its input, whether the sweep closed it or was killed, so that no worker outlives its sweep.
+A training in progress gets SIGTERM, as from a scheduler, and has some seconds to save its state.
 """
 
 from __future__ import annotations

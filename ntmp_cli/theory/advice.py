@@ -1,4 +1,4 @@
-"""What to change so that the operating margin ε₀ is kept: tuples to add, priors of U to avoid."""
+"""How to reach the operating margin ε₀: tuples to add, and priors of U to avoid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ntmp_cli.learning.groups import moments
 from ntmp_cli.theory.strata import Design, Stratum
 
-# How many of the commonest lengths are tried, and how many strata of each kind are advised.
+# Number of tuple lengths to try, most frequent first, and number of strata of each kind to recommend.
 LENGTHS = 3
 ADVISED = 2
 

@@ -1,7 +1,7 @@
 """The theory's results for one design, as plain numbers; None where undefined (a singular system, no bound).
 
-Bounds and biases are in units of B, the bound of the loss. A bound above 1 says nothing: the risk itself is in [0, B].
-Of scores within ±G, L·G stands for B in the paper's bounds, and the range of the loss in the others (Eq. 101).
+Bounds and biases are in units of B, the bound of the loss. A bound above 1 is vacuous, because the risk is in [0, B].
+For scores within ±G, B is replaced by L·G in the paper's bounds and by the range of the loss in the others (Eq. 101).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ntmp_cli.theory.recorded_counts import recorded_strata
 from ntmp_cli.theory.strata import Design, Groups, Stratum
 
 DesignFacts = Mapping[str, Any]
-# A bias below this is one of floating point.
+# A smaller bias is a rounding error.
 ROUNDING = 1e-12
-# An i.i.d. pool inflates the variance by an amount that depends on the classifier: shown for one that errs so often.
+# The variance inflation by an i.i.d. pool depends on the classifier: it is shown for this error rate.
 ERROR_RATE = 0.1
 
 
@@ -168,7 +168,7 @@ def loss_facts(name: DesignLoss, score_bound: float | None) -> DesignFacts:
         "bound": _finite(loss.bound),
         "in_paper": _finite(in_paper),
         "range": _finite(width),
-        # Bounds in units of `in_paper` say nothing above this.
+        # Bounds in units of `in_paper` are vacuous above this.
         "largest_in_paper": width / in_paper if width < inf else 1.0,
     }
 
@@ -198,7 +198,7 @@ def _prior_error(design: Design, question: Question) -> DesignFacts:
 
 
 def _worst(values: Sequence[float | None]) -> float | None:
-    """None, which is no bound, is the worst."""
+    """The largest bound; None means unbounded and counts as the largest."""
     known = [value for value in values if value is not None]
     return max(known, default=None) if len(known) == len(values) else None
 
@@ -286,7 +286,7 @@ def _sizes(sizes: tuple[int, int] | None) -> DesignFacts | None:
 
 
 def _bound(value: float | None, largest: float = 1.0) -> DesignFacts:
-    """A bound on the bias and on the excess risk that follows (Eq. 98), and whether it says anything."""
+    """A bound on the bias, the bound on the excess risk that follows (Eq. 98), and whether it is informative."""
     if value is None:
         return {"value": None, "excess_risk": None, "vacuous": True}
     value = 0.0 if value < ROUNDING else value

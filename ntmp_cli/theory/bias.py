@@ -1,4 +1,4 @@
-"""What a wrong prior or wrong counts do to the risk: the paper's bounds, and the largest bias that can occur.
+"""Bias of the risk caused by a wrong prior or wrong counts: the paper's bounds, and the largest possible bias.
 
 All in units of B, the bound of the loss. The paper's bounds divide by the square of a gap and are far from tight; the
 largest bias is exact. With weights from rates θ̂ where the groups really have θ, and π̂ for π,
@@ -20,7 +20,7 @@ from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.theory.recorded_counts import RecordedStratum
 from ntmp_cli.theory.strata import Design, Floats, Groups
 
-# Priors that are tried between an estimate and the end of what is possible, and how near to 0 or 1 they come.
+# Grid size of the priors between an estimate and the end of its range, and their least distance from 0 and 1.
 MOVES = 201
 SMALLEST_SHARE = 1e-3
 
@@ -66,7 +66,7 @@ def largest_prior_bias(groups: Groups, error: float) -> float | None:
 
 
 class ShrunkPrior(NamedTuple):
-    """A prior to train with instead of an estimate, and the largest bias of either over what the prior may be."""
+    """A prior to train with instead of an estimate, and the largest bias of both over all possible priors."""
 
     prior: float
     worst_bias: float
@@ -74,10 +74,10 @@ class ShrunkPrior(NamedTuple):
 
 
 def shrunk_prior(design: Design, error: float) -> ShrunkPrior | None:
-    """Where the prior is within ± `error` of the design's, the one of least worst bias on its side of α (Eq. 105).
+    """The minimax prior on the estimate's side of α, if the prior is within ± `error` of the design's (Eq. 105).
 
-    A prior farther from α lowers the bias per error, and raises the largest error: that pays only where the priors
-    that are possible reach α. None where moving away from α does not help, or where the estimate is α itself.
+    A prior farther from α lowers the bias per unit of error but raises the largest error. It helps only if the range of
+    possible priors reaches α. None if moving away from α does not help, or if the estimate is α itself.
     """
     estimate, side = design.prior, np.sign(design.prior - design.flat_rate)
     if error == 0 or side == 0:
@@ -104,7 +104,7 @@ def count_bound(rate: float, prior: float, away: float, expected: float | None =
 
 
 def sub_gaussian_reach(design: Design, confidence: float) -> float:
-    """|ᾱ̂ − E ᾱ̂| stays below this with so much probability when the counts of all K tuples are off by at most one each.
+    """A bound on |ᾱ̂ − E ᾱ̂| that holds with probability 1 − δ if every count of the K tuples is off by at most one.
 
     Independent errors within ±1/n_t make the mean sub-Gaussian with v² = Σ(1/n_t)²/K². v √(2 log(2/δ)): for both tails,
     where the Corollary writes log(1/δ) (Eq. 97).
@@ -119,7 +119,7 @@ def reach_of_proxy(v: float, confidence: float) -> float:
 
 
 def misfiled_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
-    """The largest bias of stratified training on noisy counts: tuples have not the rate of their stratum (Eq. 99)."""
+    """Largest bias of stratified training on noisy counts, where tuples are in strata of wrong rates (Eq. 99)."""
     sizes = np.array([*(s.instances for s in recorded), unlabeled])
     rates = np.array([*(s.m / s.n for s in recorded), prior])
     errors = np.array([*(s.true_rate - s.m / s.n for s in recorded), 0.0])
@@ -127,7 +127,7 @@ def misfiled_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior
 
 
 def shifted_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior: float) -> float | None:
-    """The largest bias of pooled training on noisy counts: errors cancel in ᾱ but for pure tuples (Eq. 99)."""
+    """Largest bias of pooled training on noisy counts: errors cancel in ᾱ, except those of pure tuples (Eq. 99)."""
     tuples = sum(s.tuples for s in recorded)
     noisy = sum(s.tuples * s.m / s.n for s in recorded) / tuples
     shift = sum(s.tuples * s.true_rate for s in recorded) / tuples - noisy

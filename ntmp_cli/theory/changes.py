@@ -1,4 +1,4 @@
-"""What to change about a design, as sentences, the most serious first."""
+"""Recommended changes to a design, as sentences, the most serious first."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SMALL_BIAS = 0.02
 
 
 class Change(NamedTuple):
-    """`grave`: nothing can be learned as it is; otherwise a risk that can be lowered."""
+    """A recommendation. `grave`: nothing can be learned without the change; otherwise it lowers a risk."""
 
     grave: bool
     text: str
 
 
 def changes(facts: DesignFacts) -> list[Change]:
-    """Empty where nothing needs to change: first what concerns `count`, the default, then what concerns `ure` alone."""
+    """All recommendations: first those for `count`, the default, then those for `ure` alone."""
     of_counts = [*_signal(facts), *_mirror(facts), *_noise(facts), *_side(facts)]
     of_risk = [*_margin(facts), *_strata(facts), *_prior(facts), *_shrink(facts), *_sizes(facts)]
     learns = facts["identifiable"]["unbiased_risk"] and facts["identifiable"]["count_likelihood"]

@@ -1,9 +1,9 @@
-"""What a recorded count tells about the classifier, beside an exact count and beside labels (Eq. 113).
+"""Fisher information of a recorded count about the classifier, compared with exact counts and labels (Eq. 113).
 
 Members have log-odds z_i = a·s_i + b, where s_i is the log-likelihood ratio of two normal classes of a given AUROC. The
 Fisher information of one tuple about θ = (a, b) is Σ_r ∇P(r)∇P(r)ᵀ / P(r) over what may be recorded, with
-P(r) = Σ_k P(r | k) P(k | z). Its share about the slope a, with b unknown, is I_aa − I_ab² / I_bb: scores are learned as
-precisely as this is large. Tuples are simulated with the sizes and counts of the design.
+P(r) = Σ_k P(r | k) P(k | z). The information about the slope a, with b unknown, is I_aa − I_ab² / I_bb: it is the
+inverse variance with which scores are learned. Tuples are simulated with the sizes and counts of the design.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ntmp_cli.counting.poisson_binomial import count_law
 from ntmp_cli.theory.strata import Floats, Stratum
 
 AUROC = 0.85
-# Simulated members in all; a stratum has at least a few tuples.
+# Total number of simulated members; a stratum has at least a few tuples.
 MEMBERS, FEWEST, MOST = 40_000, 4, 400
 STEP = 1e-4
 # Records less probable than this add nothing.
@@ -83,5 +83,5 @@ def _of_labels(ratios: Floats, rate: float) -> Floats:
 
 
 def _of_slope(matrix: Floats) -> float:
-    """I_aa − I_ab² / I_bb: what is known of the slope if the intercept is learned as well."""
+    """I_aa − I_ab² / I_bb: the information about the slope if the intercept is estimated as well."""
     return float(matrix[0, 0] - matrix[0, 1] ** 2 / matrix[1, 1]) if matrix[1, 1] > 0 else 0.0

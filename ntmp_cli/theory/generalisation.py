@@ -29,7 +29,7 @@ class NormClass:
     norms: tuple[float, ...]
 
     def complexity(self, radius: float, instances: float) -> float:
-        """ℜ on so many instances of root mean square norm `radius`."""
+        """ℜ on `instances` instances of root mean square norm `radius`."""
         if len(self.norms) == 1:
             return linear_complexity(self.norms[0], radius, instances)
         return network_complexity(self.norms, radius, instances)
@@ -77,7 +77,7 @@ class ExcessBound:
 def excess_bound(
     groups: Groups, complexities: Sequence[float], lipschitz: float, loss_range: float, confidence: float
 ) -> ExcessBound | None:
-    """R(ĝ) − R(g*) ≤ this with so much probability (Eq. 102); None where the risk is not identifiable."""
+    """R(ĝ) − R(g*) ≤ this with probability `confidence` (Eq. 102); None if the risk is not identifiable."""
     away = deviation(groups, confidence)
     if away is None:
         return None

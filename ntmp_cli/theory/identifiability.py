@@ -1,4 +1,4 @@
-"""What tuples and U identify, and how well conditioned it is.
+"""Which quantities tuples and U identify, and how well conditioned the problem is.
 
 The unbiased risk and the likelihood of the counts use different information. The risk knows only the group means:
 it needs two different rates (Eq. 8). The likelihood also knows that members of one tuple belong together: their
@@ -6,7 +6,7 @@ covariance, −α(1−α)/(n−1) δδᵀ (Eq. 5), identifies the classes at α 
 
     E[(y_i−α)(y_j−α)(y_k−α)] = 2α(1−α)(1−2α) / ((n−1)(n−2)),
 
-which is 0 only for α = ½ (Eq. 6): elsewhere the third order gives the names.
+which is 0 only for α = ½ (Eq. 6): elsewhere third moments determine which class is positive.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def condition_number(groups: Groups) -> float | None:
 
 
 def is_mirror_symmetric(strata: Sequence[Stratum]) -> bool:
-    """n = 2m throughout: exchanging the classes leaves the density of every tuple (Eq. 1) as it is."""
+    """Whether n = 2m in every tuple: then exchanging the classes does not change the density of a tuple (Eq. 1)."""
     return all(s.n == 2 * s.m for s in strata)
 
 
 def count_signal(strata: Sequence[Stratum]) -> Signal:
-    """What the likelihood of the counts learns single instances from.
+    """The source of information about single instances in the likelihood of the counts.
 
-    Within tuples of which some members, but not all, are positive; or between strata of different rates. Tuples of one
-    class only are explained by a constant.
+    Either differences within tuples that have members of both classes, or differences between strata of different
+    rates. A constant score explains tuples of one class.
     """
     within = any(0 < s.m < s.n for s in strata)
     between = len({Fraction(s.m) / s.n for s in strata}) > 1
@@ -55,7 +55,7 @@ def count_signal(strata: Sequence[Stratum]) -> Signal:
 
 
 def class_names(design: Design) -> Names:
-    """What orients the likelihood (which class is positive), with U of known prior."""
+    """The information that determines the orientation (which class is positive), given U of known prior."""
     if design.stratified().identifiable:
         return "first order"
     return "none" if is_mirror_symmetric(design.strata) else "third order"

@@ -1,4 +1,4 @@
-"""What the bounds need to know of a margin loss: its bound, its slope, its range on bounded scores."""
+"""Properties of margin losses that the bounds use: bound, Lipschitz constant, range on bounded scores."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class MarginLoss:
     lipschitz: float
 
     def range_on(self, score_bound: float) -> float:
-        """R = φ(−G) − φ(G): how far losses of scores within ±G lie apart; at most B, and at most 2LG (Eq. 101)."""
+        """R = φ(−G) − φ(G): the range of losses of scores within ±G; at most B, and at most 2LG (Eq. 101)."""
         return self.bound if score_bound == inf else self.phi(-score_bound) - self.phi(score_bound)
 
     def paper_bound_on(self, score_bound: float) -> float:
-        """What stands for B in the paper's bounds: L·G where that is less (Eq. 101)."""
+        """B in the paper's bounds, or L·G if that is smaller (Eq. 101)."""
         return min(self.bound, self.lipschitz * score_bound)
 
 

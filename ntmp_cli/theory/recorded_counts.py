@@ -49,7 +49,7 @@ def true_strata(recorded: Sequence[Stratum], noise: float) -> tuple[Stratum, ...
 
 
 def expected_counts(recorded: Sequence[Stratum], noise: float) -> dict[tuple[int, float], float]:
-    """E[true count | n, recorded count] of recorded strata: what a stratum's share of positives is, times n."""
+    """E[true count | n, recorded count] of recorded strata: n times the stratum's share of positives."""
     expected: dict[tuple[int, float], float] = {}
     for n, seen in _by_length(recorded).items():
         behind = expected_behind(seen, count_noise(noise))

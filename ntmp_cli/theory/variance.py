@@ -1,6 +1,6 @@
-"""How noisy the unbiased risk is: variance inflation, deviation, the generalisation bound, sizes (Eqs. 87–92).
+"""Noise of the unbiased risk: variance inflation, deviation, generalisation bound, sample sizes (Eqs. 87–92).
 
-All in units of the loss: B is its bound, 1 for the sigmoid and ramp losses; the logistic loss has none.
+All values are in units of the loss. B is its bound: 1 for the sigmoid and ramp losses, none for the logistic loss.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def separation_at(error_rate: float) -> float:
 
 
 def inflation_over_labels(design: Design, groups: Groups, separation: float = 0.0) -> float | None:
-    """How many times the variance of the risk that a label for each of the same instances would give, σ²/S₀ (Eq. 89).
+    """Variance of the risk divided by its variance with a label for each of the same instances, σ²/S₀ (Eq. 89).
 
     With a `separation` for an i.i.d. pool, see `risk_variance`.
     """
@@ -83,7 +83,7 @@ def estimation_term(groups: Groups, confidence: float | None = None) -> float | 
 
 
 def scale_for(value: float | None, target: float) -> float | None:
-    """By how much all sizes must grow (or may shrink) for a term that falls as N^(−1/2) to meet `target` (Eq. 92)."""
+    """Factor on all sample sizes with which a term proportional to N^(−1/2) meets `target` (Eq. 92)."""
     return None if value is None else (value / target) ** 2
 
 

@@ -178,7 +178,7 @@ def test_a_prior_on_the_wrong_side_of_the_rate_contradicts_the_counts():
 
 def test_an_orientation_that_nothing_tells_is_refused_and_an_uncertain_one_warned_of(caplog):
     test = known(2, 1, 100, 100, 0.46)
-    with pytest.raises(NotIdentifiableError, match=r"which class is the positive one \(z = 0\.9\)"):
+    with pytest.raises(NotIdentifiableError, match=r"which class is positive \(z = 0\.9\)"):
         require_certainty(0.9, test, CountSettings())
     assert not caplog.records
     for options in (CountSettings(trust="prior"), CountSettings(assume="prior<0.5")):

@@ -155,7 +155,7 @@ def test_a_prior_on_the_wrong_side_of_the_rate_is_refused_unless_one_of_both_is_
 
 def test_an_orientation_that_no_data_tell_is_refused_unless_the_user_tells_it():
     source = sampled(2, 1, 40, 40, 0.48)
-    with pytest.raises(NotIdentifiableError, match="which class is the positive one"):
+    with pytest.raises(NotIdentifiableError, match="which class is positive"):
         train_oriented(training(source, LINEAR, prior=0.48))
     for decided in ({"trust": "prior"}, {"assume": "prior<0.5"}):
         done = train_oriented(training(source, LINEAR, prior=0.48, **decided))
@@ -165,7 +165,7 @@ def test_an_orientation_that_no_data_tell_is_refused_unless_the_user_tells_it():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"trust": "counts"}, "counts do not tell the classes apart"), ({"assume": "prior>0.5"}, r"the prior is 0\.4")],
+    [({"trust": "counts"}, "counts do not determine the orientation"), ({"assume": "prior>0.5"}, r"the prior is 0\.4")],
 )
 def test_settings_that_cannot_be_meant_are_refused_by_networks_and_tables(settings, message):
     source = sampled(2, 1, 40, 40, 0.4)

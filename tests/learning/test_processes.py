@@ -153,7 +153,7 @@ def test_no_process_leaves_before_all_are_done(reports: Any) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_done_does_not_wait_for_one_that_failed(reports: Any) -> None:
-    other = "another process of this training failed; its message says why"
+    other = "another process of this training failed; see its error message"
     assert reports["first fails"] == ["this rank fails", other]
     assert reports["second fails"] == [other, "this rank fails"]
 

@@ -90,8 +90,8 @@ def test_the_weights_depend_on_what_the_teacher_says():
 
 def test_a_teacher_and_its_warm_up_need_each_other():
     data = source()
-    for settings, message in (({"warmup": "teacher"}, "needs a run"), ({"teacher": "run"}, "has no effect")):
+    for settings, message in (({"warmup": "teacher"}, "needs the run"), ({"teacher": "run"}, "has no effect")):
         with pytest.raises(UsageError, match=message):
             train_scorer(Training(TrainConfig(prior=0.5, model="mlp", **settings), data))
-    with pytest.raises(UsageError, match="needs a run that teaches"):
+    with pytest.raises(UsageError, match="needs the run of a teacher"):
         train_scorer(Training(config(), data))

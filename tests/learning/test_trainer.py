@@ -150,5 +150,5 @@ def test_a_method_that_is_computed_at_once_is_recorded_as_one_epoch(source):
 
 
 def test_a_method_that_is_computed_at_once_has_no_ranks(source):
-    with pytest.raises(UsageError, match="method kmeans is computed at once, in one process"):
+    with pytest.raises(UsageError, match="method kmeans has no gradient steps: it runs in one process"):
         train_scorer(Training(TrainConfig(prior=0.7, method="kmeans", ranks=2), source))

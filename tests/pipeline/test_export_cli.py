@@ -65,9 +65,7 @@ def own(tmp_path_factory, ntmp_done) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("model", "kind"), [pytest.param("mlp", "onnx", marks=pytest.mark.slow), ("mlp", "torchscript"), ("auto", "onnx")]
-)
+@pytest.mark.parametrize(("model", "kind"), [("mlp", "onnx"), ("mlp", "torchscript"), ("auto", "onnx")])
 def test_raw_rows_of_a_table_give_the_scores_of_predict(model, kind, own, tmp_path, ntmp_done):
     facts = ntmp_done("export", own / model, "--format", kind, "--out", tmp_path / "e", "--json").json
     assert facts["prior"] == own_data.PRIOR
@@ -91,8 +89,9 @@ UNUSED = ["torch._dynamo", "torch.distributed.tensor", "torchvision", "pandas", 
     [
         (("predict", "mlp", "new.csv", "--out", "{}/p.csv"), UNUSED),
         (("export", "mlp", "--format", "torchscript", "--out", "{}/e"), [*UNUSED, "scipy.optimize", "scipy.linalg"]),
+        (("export", "mlp", "--format", "onnx", "--out", "{}/e"), [*UNUSED, "onnxscript", "sympy", "scipy.optimize"]),
     ],
-    ids=["predict", "export"],
+    ids=["predict", "torchscript", "onnx"],
 )
 def test_a_network_needs_torch_and_little_beside(words, unused, own, tmp_path):
     """Each of these takes longer to import than a network takes to be read."""
@@ -101,7 +100,7 @@ def test_a_network_needs_torch_and_little_beside(words, unused, own, tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "torchscript"])
+@pytest.mark.parametrize("kind", FORMATS)
 def test_an_export_names_no_path_of_the_machine(kind, own, tmp_path, ntmp_done):
     """Torch notes the call stack of every operation: exports of other callers and machines would have other bytes."""
     ntmp_done("export", own / "mlp", "--format", kind, "--out", tmp_path / "e")
@@ -137,10 +136,10 @@ def test_trees_cannot_become_torchscript(own, tmp_path, ntmp):
 
 
 def test_without_the_package_there_is_one_message(own, tmp_path, ntmp, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     ended = ntmp("export", own / "mlp", "--out", tmp_path / "e")
     assert (ended.code, ended.err) == (
         2,
-        "error: the format onnx needs the packages onnx and onnxscript\npip install 'ntmp[export]'\n",
+        "error: the format onnx needs the package onnx\npip install 'ntmp[export]'\n",
     )
     assert list(tmp_path.iterdir()) == []

@@ -102,7 +102,7 @@ def test_weights_that_are_no_numbers_are_refused(value, run, rows, ntmp, tmp_pat
     save_file(weights, run / "model.safetensors")
     rehash(run)
     ended = ntmp("predict", run, rows, "--out", tmp_path / "out.csv")
-    refused(ended, run, "holds what is no number", tmp_path / "out.csv")
+    refused(ended, run, "has values that are not finite", tmp_path / "out.csv")
 
 
 def test_weights_whose_scores_overflow_are_refused(run, rows, ntmp, tmp_path):

@@ -34,7 +34,9 @@ def test_the_card_says_what_the_run_was_trained_on(work):
     text = card(work / "run")
     assert "| tuples | 50, of 5 items (250 items in all) |" in text
     assert "| unlabeled pool | 200 items |" in text
-    assert "| value | 0.63 |\n| where it came from | given by the user |" in text
+    assert "| value | 0.63 |\n| source | given by the user |" in text
+    assert "| input | 6 features |" in text
+    assert "- Positive scores mean the counted class: " in text
     assert "ntmp predict RUN new.csv" in text
     assert "Columns: ra\\|d\\`ius, texture," in text
 

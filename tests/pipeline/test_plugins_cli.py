@@ -471,7 +471,7 @@ from ntmp_cli.learning.methods.supervised import Supervised
 
 @methods.register("all-labels")
 class AllLabels(Supervised):
-    \"\"\"Another method that sees the labels.\"\"\"
+    \"\"\"Another method that uses the labels.\"\"\"
 """
 
 
@@ -504,7 +504,7 @@ def test_another_method_that_sees_labels_is_never_the_winner(shell):
         bold = {method for method, text in shown.items() if text.startswith("**")}
         assert bold
         assert bold <= {"count", "ure+relu"}
-        assert "Not ranked, because it sees the labels: all-labels" in (report / "results.md").read_text()
+        assert "Not ranked, because it uses the labels: all-labels" in (report / "results.md").read_text()
         assert "Upper bound, trained on labels: all-labels" in " ".join(screen.out.split())
         assert screen.out.startswith(("count ", "ure+relu "))
         assert "all-labels is" not in (report / "words.md").read_text()

@@ -86,7 +86,7 @@ def test_resuming_after_an_interrupt_gives_the_same_bytes(
     epoch, step = stopped
     message = f"error: interrupted in epoch {epoch} of {EPOCHS}, step {step} of {STEPS}; the state is saved\n"
     assert message in ended.err
-    assert "Repeat it to go on from there; a single training needs the setting `resume`." in ended.err
+    assert "Repeat the command to continue; a single training needs the setting `resume`." in ended.err
     assert ended.out == ""
     assert names(tmp_path) == [".run.checkpoint"]
     ended = interrupt(launcher, tuples, out, (1, 1), KILL, resume=True)
@@ -307,7 +307,7 @@ def test_ctrl_c_stops_the_program_itself(tuples, tmp_path):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "of 5000, step" in err
-    assert "; the state is saved\nRepeat it to go on from there; a single training needs the setting `resume`.\n" in err
+    assert "; the state is saved\nRepeat the command to continue; a single training needs the setting `resume`." in err
     assert "Traceback" not in err
     assert out == ""
     assert names(tmp_path) == [".run.checkpoint"]

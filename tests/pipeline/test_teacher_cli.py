@@ -33,7 +33,7 @@ def test_a_run_on_features_teaches_a_network_on_pixels(ntmp_done, tuples, teache
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--warmup", "teacher"), "needs a run that teaches"),
+        (("--warmup", "teacher"), "needs the run of a teacher"),
         (("--teacher", "TEACHER"), "has no effect with the warm-up risk"),
         (
             ("--warmup", "teacher", "--teacher", "TEACHER", "--encoder", "pca"),

@@ -91,7 +91,7 @@ def test_an_error_is_said_once_and_nothing_is_published(tuples: Path, tmp_path: 
     words = ["train", "--tuples", str(tuples), "--prior", "0.7", "--method", "kmeans", "--out", str(tmp_path / "out")]
     ended = torchrun(*words)
     assert ended.returncode != 0
-    assert ended.stderr.count("error: method kmeans is computed at once, in one process") == 1
+    assert ended.stderr.count("error: method kmeans has no gradient steps: it runs in one process") == 1
     assert list(tmp_path.iterdir()) == []
 
 

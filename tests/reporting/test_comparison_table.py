@@ -45,7 +45,7 @@ def test_the_caption_says_what_was_tested_and_how() -> None:
         "Tested against theirs by accuracy, cell by cell: 1 comparison, which cannot reach p < 0.05 with 3 pairs; "
         "every difference within a cell is descriptive. p: two-sided Wilcoxon signed-rank test, after Holm. "
         "CI: t interval over pairs. "
-        "Cliff's δ: of the paired differences, the share of pairs won less the share lost."
+        "Cliff's δ: of the paired differences, the share of pairs won minus the share lost."
     )
 
 

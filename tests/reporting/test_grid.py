@@ -37,7 +37,7 @@ def test_rows_are_tuples_prior_and_data_set_and_columns_methods_with_oracles_las
 def test_the_caption_says_what_bold_means_who_is_unranked_and_where_the_study_operates() -> None:
     grid = metric_grid(ROWS, "accuracy", title="Study.").with_notes(["Operating gap Δ_op = 0.1"])
     assert grid.caption.startswith("Study: accuracy (%) on the test split. Mean ± standard deviation over 5 seeds;")
-    assert "Bold: best mean of each row. Not ranked, because it sees the labels: supervised. " in grid.caption
+    assert "Bold: best mean of each row. Not ranked, because it uses the labels: supervised. " in grid.caption
     assert grid.caption.endswith("Operating gap Δ_op = 0.1.")
 
 

@@ -58,7 +58,7 @@ def test_not_marked_are_oracles_incomplete_means_and_the_only_method() -> None:
         "*90.00 ± 0.31*",
         "undefined",
     ]
-    assert "sees the labels: supervised" in built.caption
+    assert "uses the labels: supervised" in built.caption
     alone = table(group("a", 0.9))
     assert not any(cell.best for cell in alone.rows[0])
     assert "Bold" not in alone.caption
@@ -191,7 +191,7 @@ def test_who_is_an_oracle_is_said_by_the_rows_and_not_by_a_name() -> None:
     rows = group("supervised", 0.95, is_oracle=False), group("other", 0.99, is_oracle=True), group("a", 0.9)
     built = table(*rows)
     assert [cell.text for row in built.rows for cell in row if cell.best] == ["95.00 ± 0.31"]
-    assert "sees the labels: other" in built.caption
+    assert "uses the labels: other" in built.caption
 
 
 def test_a_metric_missing_from_one_method_is_a_dash() -> None:

@@ -83,7 +83,7 @@ def test_an_oracle_never_wins() -> None:
     for compared in (comparison(reference="supervised", **lost), comparison(reference="supervised")):
         text = comparison_words(compared)
         assert "the upper bound supervised" in text
-        assert "the upper bound sees the labels" in text
+        assert "the upper bound uses the labels" in text
         assert "better" not in text
 
 
@@ -147,7 +147,7 @@ def test_a_study_is_summed_up_without_its_oracle() -> None:
     sentences = study_words(summarise(rows), "accuracy", compare(rows, "b"))
     assert sentences == [
         "3 methods on 2 data sets (2 cells of data set, tuples and prior); 2 seeds each.",
-        "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which sees the labels, is not "
+        "Best mean accuracy, ties included: a in 2 of 2, b in 1 of 2; supervised, which uses the labels, is not "
         "ranked.",
         "Tested against b by accuracy, cell by cell: 2 comparisons, none of which can reach p < 0.05 with 2 pairs; "
         "every difference within a cell is descriptive.",

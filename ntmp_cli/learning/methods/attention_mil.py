@@ -2,8 +2,8 @@
 
 A bag's score is s = vᵀh with h = Σ a_i tanh(W z_i) and a = softmax(wᵀtanh(W z_i)) over the bag; an instance's score is
 its margin vᵀtanh(W z_i), so that s = Σ a_i · margin_i. Training needs two kinds of bags: tuples, and bags of the
-same lengths cut from U. A bag's binary label is whether its rate (m/n, or π) exceeds the mean rate over all instances:
-the only label that counts give, and what orients the margins. With one stratum and U it tells tuples from U.
+same lengths cut from U. A bag's binary label is whether its rate (m/n, or π) exceeds the mean rate over all instances.
+Counts give no other label, and this one orients the margins. With one stratum and U it separates tuples from U.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CLIP without training: the cosine of an instance and a class prompt (Eq. 82); nothing is fitted.
 
 With a negative prompt the score is CLIP's log-odds between the two, logit_scale·(cos₊ − cos₋). With the positive
-prompt alone a cosine has no natural threshold; it is set where the share π of U lies above.
+prompt alone a cosine has no natural threshold; the threshold is the quantile of U that the share π exceeds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ClipSettings(MethodSettings):
-    """Of classes that are described by prompts."""
+    """Settings of methods that describe classes by prompts."""
 
     clip_prompts: tuple[str, ...] = Field(
         (),
         max_length=2,
-        description="What clip-mil looks for: the positive prompt, then optionally the negative one.",
+        description="Prompts of clip-mil: the positive one, then optionally the negative one.",
     )
 
 

@@ -99,7 +99,7 @@ def two_centres(data: FitData, start: str, seed: int) -> tuple[Floats, str]:
                 for block in np.array_split(x, -(-len(x) // BLOCK)):
                     model.partial_fit(block)
     centres = np.asarray(model.cluster_centers_, dtype=np.float64)
-    if np.allclose(centres[0], centres[1], rtol=1e-6, atol=0):  # equal but for the rounding of single precision
+    if np.allclose(centres[0], centres[1], rtol=1e-6, atol=0):  # equal up to the rounding of single precision
         raise NotIdentifiableError("all instances are equal: there are no two clusters")
     return centres, algorithm
 
@@ -128,7 +128,7 @@ def positive_shares(data: FitData, weight: Floats, bias: float) -> list[tuple[in
 
 
 def first_is_positive(shares: list[tuple[int, float]], rates: list[float]) -> bool:
-    """Whether the cluster with these shares is the positive one, rather than the other.
+    """Whether the cluster with these shares is the positive one.
 
     U decides: the cluster whose share is nearer to π. At π = ½ both are equally near, and the tuples decide, by the
     mean squared mismatch of their shares and rates; where that is a tie too, the sign is not identifiable.
@@ -141,6 +141,6 @@ def first_is_positive(shares: list[tuple[int, float]], rates: list[float]) -> bo
         if abs(excess) > 1e-9:
             return excess < 0
     raise NotIdentifiableError(
-        "nothing says which cluster is the positive one: tuples and unlabeled pool are half positive",
+        "the positive cluster is not identifiable: tuples and unlabeled pool are half positive",
         hint="Add tuples of another rate, or an unlabeled pool whose prior is not 0.5.",
     )

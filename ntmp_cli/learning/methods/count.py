@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ntmp_cli.learning.count_kernel import CountKernel
     from ntmp_cli.learning.orientation_evidence import OrientationTest
 
-# Pseudo-labels are learned at every second step, with twice the weight: the same gradient at half the price.
+# Pseudo-labels are used at every second step, with twice the weight: the same mean gradient at half the cost.
 PSEUDO_LABELS_EVERY = 2
 # Fraction of training over which the weight of the warm-up objective falls from 1 to 0.
 WARMUP_FRACTION = 0.5
@@ -43,7 +43,7 @@ SIGN_TEST_TUPLES = 1000
 
 
 class CountSettings(CountNoiseSettings, MarginSettings):
-    """Of the count likelihood with its warm-up and self-training."""
+    """Settings of the count likelihood with warm-up and self-training."""
 
     warmup: Literal["risk", "discriminant", "teacher", "none"] = Field(
         "risk",
@@ -150,10 +150,10 @@ class Count(CountPlain):
     class-clamped unbiased risk, or cross-entropy with the probabilities of the closed form or of another run) has a
     first-order signal and one orientation; its weight falls from 1 to 0 over the first half of training. The risk is
     used where its sign is beyond the noise of all data; inside the margin it has less weight. A sign test on held-out
-    data flips a network that is certainly mirrored. From a fifth of training on, every second step also learns the
-    averaged network's pseudo-labels of unlabeled instances (`self_training`), from half of it on with a share of their
-    features masked (`mask_rate`). A long tuple's count tells little of its members: there the likelihood of which
-    instances are of tuples and which of the pool is added (`membership`).
+    data flips a network whose classes are certainly exchanged. After a fifth of training, every second step also learns
+    the averaged network's pseudo-labels of unlabeled instances (`self_training`); after half of it, with a share of
+    their features masked (`mask_rate`). The count of a long tuple has little information about its members: for long
+    tuples, the likelihood that an instance belongs to a tuple or to the pool is added (`membership`).
     """
 
     settings = CountSettings
@@ -184,7 +184,7 @@ class Count(CountPlain):
         self._risk_weight = min(1.0, normalised_gap(*groups) / margin) if by_risk and margin > 0 else 1.0
 
     def _membership_weight(self) -> float:
-        """0 where the prior is not trusted, or too near the rate of the tuples for membership to tell a sign."""
+        """0 if the prior is not trusted, or too near the rate of the tuples for membership to determine a sign."""
         from ntmp_cli.learning.groups import signal_to_noise
 
         task = self.task
@@ -284,17 +284,17 @@ class Count(CountPlain):
         }
 
     def orientation_test(self, *, prior_is_known: bool = True) -> OrientationTest:
-        """What decides the orientation; a prior that was estimated from the counts is no evidence beside them."""
+        """Evidence for the orientation; a prior that was estimated from the counts is no independent evidence."""
         from ntmp_cli.learning.orientation_evidence import OrientationTest
 
         known = prior_is_known or self.task.symmetric
         return OrientationTest(self.task, self.prior, self.prior if known else None, self.law)
 
     def centre_if_flipped(self, heldout: HeldoutScores) -> float | None:
-        """Where to mirror the scores if the classes look exchanged; else None.
+        """The centre of the flip if the classes appear exchanged; else None.
 
-        A network on the plateau is never flipped by its counts: its sign is chance, and the test of the sign too. When
-        a warm-up objective fixes the orientation, or the pool alone tells it, only certain evidence flips.
+        Counts never flip a network on the plateau: there its sign is random, and so is the sign test. If a warm-up
+        objective or the pool determines the orientation, only certain evidence flips the network.
         """
         from ntmp_cli.learning.orientation_evidence import CERTAIN, UNDECIDED
 
@@ -321,7 +321,7 @@ class Count(CountPlain):
 def require_teacher(options: CountSettings) -> None:
     """Refuse a teacher without its warm-up, and the warm-up without a teacher."""
     if options.warmup == "teacher" and options.teacher is None:
-        raise UsageError("warmup: teacher needs a run that teaches", hint="Give it as --teacher DIR.")
+        raise UsageError("warmup: teacher needs the run of a teacher", hint="Give it as --teacher DIR.")
     if options.teacher is not None and options.warmup != "teacher":
         raise UsageError(
             f"teacher: has no effect with the warm-up {options.warmup}", hint="Add --warmup teacher, or leave it out."
@@ -329,10 +329,10 @@ def require_teacher(options: CountSettings) -> None:
 
 
 def require_side(options: CountSettings, task: Task, prior: float | None) -> None:
-    """Refuse settings of the orientation that cannot be meant."""
+    """Raise an error for contradictory settings of the orientation."""
     if options.trust == "counts" and task.symmetric:
         raise UsageError(
-            "trust: every tuple is half positive, so that the counts do not tell the classes apart",
+            "trust: every tuple is half positive, so that the counts do not determine the orientation",
             hint="Trust the prior, or add tuples of another rate.",
         )
     if options.assume is not None and prior is not None and (prior < 0.5) != (options.assume == "prior<0.5"):
@@ -349,8 +349,8 @@ def observed_counts(heldout: HeldoutScores, law: NoiseLaw) -> CountObservations:
 def tuple_nll(heldout: HeldoutScores, shift: float, law: NoiseLaw) -> HeldoutRisk:
     """−log P(count) of held-out tuples under the best a·z + b with 0 < a ≤ 1.
 
-    Networks become overconfident long before they rank worse; the slope a corrects for that. It is kept at most 1: a
-    few tuples that happen to be ranked without a mistake would otherwise have a probability of one.
+    Networks become overconfident long before their ranking becomes worse; the slope a corrects for that. It is at most
+    1, because otherwise a few tuples that are ranked without error by chance would get probability one.
     """
     from ntmp_cli.counting.poisson_binomial import count_log_prob
     from ntmp_cli.counting.recalibration import recalibrate

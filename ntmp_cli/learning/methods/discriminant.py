@@ -36,7 +36,7 @@ class ClosedForm(FittedMethod):
         return LinearFit(classifier.weight, classifier.bias, facts)
 
     def discriminant(self, data: FitData, *, trusts_prior: bool = True) -> Discriminant:
-        """The classifier with all that is known of it; unless the prior is trusted, the counts orient it."""
+        """The classifier with the facts of its fit; the counts orient it unless the prior is trusted."""
         from ntmp_cli.learning.discriminant import fit
         from ntmp_cli.learning.groups import require_orientation
         from ntmp_cli.learning.moments import Moments

@@ -26,7 +26,7 @@ TINY = 1e-7
 
 
 class EntropySettings(MethodSettings):
-    """Of a match of proportions with an entropy penalty."""
+    """Settings of proportion matching with an entropy penalty."""
 
     entropy_weight: float = Field(0.01, ge=0, description="Weight of the instance-entropy penalty.")
 
@@ -74,7 +74,7 @@ class _Proportions(GradientMethod):
 
     @abstractmethod
     def mismatch(self, mean: Tensor, rates: Tensor) -> Tensor:
-        """How far the mean prediction of every tuple is from its rate."""
+        """Divergence of the mean prediction of every tuple from its rate."""
 
 
 @methods.register("llp-bagce")

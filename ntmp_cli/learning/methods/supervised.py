@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @methods.register("supervised")
 class Supervised(CountPlain):
-    """Oracle on the true labels of tuples and U: the upper bound, never a competitor.
+    """Oracle on the true labels of tuples and U: the supervised upper bound.
 
     Its epoch is chosen as for `count`, by the likelihood of held-out counts, so that they differ in the labels only.
     """

@@ -36,7 +36,7 @@ RISK_TERMS: dict[ClampScope, tuple[str, str]] = {"class": ("positive", "negative
 
 
 class CountNoiseSettings(MethodSettings):
-    """Of methods to which a wrong count matters."""
+    """Settings of methods that take noise of the counts into account."""
 
     count_noise: float = Field(
         0.0,
@@ -48,13 +48,13 @@ class CountNoiseSettings(MethodSettings):
 
 
 class MarginSettings(MethodSettings):
-    """Of methods that weigh the risk by its gap."""
+    """Settings of methods that weight the risk by its gap."""
 
     margin: float = Field(0.05, ge=0, lt=1, description="Operating margin ε₀ that a batch's gap should keep.")
 
 
 class UuSettings(CountNoiseSettings, MarginSettings):
-    """Of the uncorrected risk."""
+    """Settings of the uncorrected risk."""
 
     loss: LossName = Field("sigmoid", description="Surrogate loss ℓ of the risk.")
     margin_policy: MarginPolicy = Field(
@@ -72,7 +72,7 @@ class UuSettings(CountNoiseSettings, MarginSettings):
 
 
 class RiskSettings(UuSettings):
-    """Of the unbiased risk with its corrections."""
+    """Settings of the unbiased risk with its corrections."""
 
     clamp: Clamp = Field("relu", description="Correction f of the partial risks.")
     clamp_scope: ClampScope = Field(
@@ -309,7 +309,7 @@ class Ure(GradientMethod):
         return share_below(self.task.strata, self.prior)
 
     def _require_identifiable(self) -> None:
-        """All rates equal (D = 0): no weights exist. Say so before an epoch is spent."""
+        """Raise an error before the first epoch if all rates are equal (D = 0), because no weights exist then."""
         from ntmp_cli.learning.groups import NO_GAP, effective_gap
 
         task, mixing = self.task, self._mixing

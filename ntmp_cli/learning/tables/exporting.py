@@ -35,7 +35,7 @@ class RawColumns(NamedTuple):
 
 
 @dataclass
-class _Graph:
+class Graph:
     """Nodes and constants of a graph that is being written."""
 
     helper: Any
@@ -52,15 +52,36 @@ class _Graph:
         self.nodes.append(self.helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
+    def serialized(self, dtype: str, shape: Sequence[int]) -> bytes:
+        """The checked model, whose input has rows of this type and shape."""
+        from onnx import TensorProto, checker
+
+        given = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        info = self.helper.make_tensor_value_info
+        model = self.helper.make_model(
+            self.helper.make_graph(
+                self.nodes,
+                "ntmp",
+                [info(INPUT, given, ["rows_given", *shape])],
+                [info(name, TensorProto.FLOAT, ["rows_given"]) for name in OUTPUTS],
+                self.constants,
+            ),
+            opset_imports=[self.helper.make_opsetid(domain, version) for domain, version in OPSETS.items()],
+            ir_version=IR_VERSION,
+        )
+        checker.check_model(model)
+        content: bytes = model.SerializeToString(deterministic=True)
+        return content
+
 
 def table_onnx(scorer: TableScorer, columns: RawColumns | None, temperature: float) -> bytes:
     """The graph of a scorer, from raw columns where they are numbers, else from features."""
     try:
-        from onnx import TensorProto, checker, helper
+        from onnx import TensorProto, helper
     except ImportError:
         raise UsageError("the format onnx needs the package onnx", hint="pip install 'ntmp[export]'") from None
-    graph = _Graph(helper, [], [])
-    features = INPUT if columns is None else _features(graph, columns, TensorProto)
+    graph = Graph(helper, [], [])
+    features = INPUT if columns is None else feature_nodes(graph, columns, TensorProto)
     wide = graph.add("Cast", [features], "features_double", to=TensorProto.DOUBLE)
     weight = graph.constant("weight", scorer.weight.astype(np.float64)[:, None])
     linear = graph.add("MatMul", [wide, weight], "linear")
@@ -82,24 +103,10 @@ def table_onnx(scorer: TableScorer, columns: RawColumns | None, temperature: flo
     calibrated = graph.add("Sigmoid", [graph.add("Div", [flat, divisor], "scaled")], "calibrated")
     graph.add("Cast", [calibrated], OUTPUTS[1], to=TensorProto.FLOAT)
     width = len(scorer.weight) if columns is None else len(columns.means)
-    kind = TensorProto.FLOAT if columns is None else TensorProto.DOUBLE
-    model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "ntmp",
-            [helper.make_tensor_value_info(INPUT, kind, ["rows_given", width])],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows_given"]) for name in OUTPUTS],
-            graph.constants,
-        ),
-        opset_imports=[helper.make_opsetid(domain, version) for domain, version in OPSETS.items()],
-        ir_version=IR_VERSION,
-    )
-    checker.check_model(model)
-    content: bytes = model.SerializeToString(deterministic=True)
-    return content
+    return graph.serialized("float32" if columns is None else "float64", (width,))
 
 
-def _features(graph: _Graph, columns: RawColumns, proto: Any) -> str:
+def feature_nodes(graph: Graph, columns: RawColumns, proto: Any) -> str:
     means, scales = (np.array(values, dtype=np.float64) for values in (columns.means, columns.scales))
     centred = graph.add("Sub", [INPUT, graph.constant("means", means)], "centred")
     standardised = graph.add("Div", [centred, graph.constant("scales", scales)], "standardised")

@@ -1,4 +1,4 @@
-"""Processes on this machine that live as long as the sweep: torch is loaded once in each of them."""
+"""Worker processes on this machine that live as long as the sweep, so that each loads torch only once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Pool:
             return None
 
     def serve(self) -> None:
-        """Give calls that no other thread has taken to a process, and to a new one if it dies."""
+        """Pass calls from the common queue to a process; start a new process if it dies."""
         worker = None
         while not self._stopping:
             try:

@@ -165,7 +165,7 @@ def test_clusters_are_named_by_the_least_squared_mismatch(given_groups: list[tup
         if abs(first - second) > 1e-9:
             assert first_is_positive(shares, rates) == (first < second)
             return
-    with pytest.raises(NotIdentifiableError, match="nothing says which cluster is the positive one"):
+    with pytest.raises(NotIdentifiableError, match="the positive cluster is not identifiable"):
         first_is_positive(shares, rates)
 
 

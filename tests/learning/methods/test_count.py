@@ -68,7 +68,7 @@ def test_mixed_tuples_train(tmp_path: Path) -> None:
 
 def test_count_refuses_what_has_no_orientation(tmp_path: Path) -> None:
     data = {"dataset": GAUSSIANS, "tuples": ("2:1", "4:2"), "prior": 0.5}
-    with pytest.raises(NotIdentifiableError, match="cannot be told apart"):
+    with pytest.raises(NotIdentifiableError, match="the orientation is not identifiable"):
         accuracy(tmp_path, data, model="linear")
     assert not (tmp_path / "run").exists()
 

@@ -97,7 +97,7 @@ def test_where_rates_differ_the_first_order_decides_the_side(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("settings", [{}, {"method": "count", "warmup": "discriminant"}, {"method": "count"}])
 def test_what_is_symmetric_is_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
-    with pytest.raises(NotIdentifiableError, match="the two classes cannot be told apart") as error:
+    with pytest.raises(NotIdentifiableError, match="the orientation is not identifiable") as error:
         learn(tmp_path, ("2:1", "4:2"), 0.5, **settings)
     assert error.value.exit_code == 4
     assert not (tmp_path / "run").exists()

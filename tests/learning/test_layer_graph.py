@@ -1,0 +1,64 @@
+"""Graphs that are written layer by layer against the networks themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ntmp_cli.learning.layer_graph import UnknownLayer, layer_graph
+from ntmp_cli.learning.models import AttentionHead, Scorer, models
+
+IMAGES, TABLE = (2, 13, 13), (7,)
+
+
+def scorer_of(network: nn.Module, shape: tuple[int, ...]) -> Scorer:
+    """With weights and statistics that leave no term of a layer out."""
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in network.state_dict().items():
+        if tensor.dtype == torch.float32:
+            noise = torch.rand(tensor.shape, generator=generator)
+            tensor.copy_(noise + 0.5 if name.endswith("running_var") else (noise - 0.5) / 2)
+    view = (shape[0], *[1] * (len(shape) - 1))
+    return Scorer(network, torch.full(view, 0.01), torch.full(view, 0.5)).eval()
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [(name, IMAGES) for name in ("linear", "mlp", "resnet20", "convnet")] + [("mlp", TABLE), ("attention", TABLE)],
+)
+def test_a_graph_gives_the_scores_of_its_network(network, shape):
+    runtime = pytest.importorskip("onnxruntime")
+    scorer = scorer_of(AttentionHead(*shape) if network == "attention" else models.get(network)(shape), shape)
+    rows = torch.randint(0, 256, (5, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    session = runtime.InferenceSession(layer_graph(scorer, None, 2.0, rows))
+    with torch.no_grad():
+        expected = scorer(rows).numpy()
+    score, probability = session.run(["score", "probability"], {"rows": rows.numpy()})
+    np.testing.assert_allclose(score, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(probability, 1 / (1 + np.exp(-expected / 2)), rtol=1e-4, atol=1e-5)
+    assert len(session.run(["score"], {"rows": rows.numpy()[:1]})[0]) == 1
+
+
+class Doubled(nn.Linear):
+    """A layer that is a common one by name only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.GELU(), nn.Flatten(0), Doubled(7, 1), nn.BatchNorm1d(7, affine=False)], ids=lambda layer: str(layer)
+)
+def test_a_layer_without_a_node_of_its_own_is_left_to_torch(layer):
+    pytest.importorskip("onnx")
+    scorer = scorer_of(nn.Sequential(layer, nn.Linear(7, 1)), TABLE)
+    with pytest.raises(UnknownLayer):
+        layer_graph(scorer, None, 1.0, torch.zeros(2, 7))
+
+
+def test_a_network_that_is_no_plain_scorer_is_left_to_torch():
+    pytest.importorskip("onnx")
+    with pytest.raises(UnknownLayer):
+        layer_graph(nn.Linear(7, 1), None, 1.0, torch.zeros(2, 7))
