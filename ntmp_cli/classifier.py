@@ -3,8 +3,7 @@
     >>> model = NTMPClassifier().fit(X, ids, {"a": 1, "b": 2})
     >>> model.predict_proba(X_new)
 
-Rows of `X` that share an id form a tuple; rows without id are unlabeled. Everything that learns is that of
-`ntmp train`.
+Rows of `X` that share an id form a tuple; rows without id are unlabeled. The learners are those of `ntmp train`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _STEP = 1e-4
 MOST_LEVERAGE = 0.9
 # Number of instances whose probabilities at all nodes are held in memory at a time.
 BLOCK = 2**16
-# Quadrature nodes of the normal distribution of the tuples' intercepts.
+# Nodes of the normal law of tuples' intercepts.
 _AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
 _WEIGHTS = _RAW / _RAW.sum()
 
@@ -66,7 +66,7 @@ class CalibratedFit:
 
     @property
     def covariance(self) -> Floats:
-        """Covariance matrix of θ̂ (Eq. 56)."""
+        """Of θ̂ (Eq. 56)."""
         tuples, width = self.influence.shape
         matrix: Floats = self.influence.T @ self.influence / (tuples * max(tuples - width, 1))
         return matrix

@@ -32,7 +32,7 @@ from ntmp_cli.counting.recorded import are_records
 NODES = 7
 _AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
 _LOG_WEIGHTS = np.log(_RAW_WEIGHTS / _RAW_WEIGHTS.sum())
-# Newton steps to a tuple's mode: their largest number, their largest length, and the length at which they stop. The
+# Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
 # nodes need not be centred exactly.
 NEWTON_STEPS = 8
 LONGEST_STEP = 2.0

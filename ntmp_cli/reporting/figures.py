@@ -104,10 +104,10 @@ _SCALINGS = {"none": "as scored", "labels": "temperature by labels", "counts": "
 
 
 def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str, bytes]:
-    """Reliability diagrams: per group a row of panels, one per temperature.
+    """Per group a row of panels, one per temperature: share of positives against probability, bin by bin.
 
-    Every bin holds the same share of the instances. Points are means over seeds with 95 % intervals; calibrated
-    probabilities lie on the diagonal. Returns `svg` and `png`; nothing if there are no diagrams.
+    Bins hold the same share of the instances each; their points are means over seeds with 95 % intervals, and on the
+    diagonal probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
     """
     looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
 

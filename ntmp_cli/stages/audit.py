@@ -60,11 +60,12 @@ Floats = NDArray[np.float64]
 # Noise rate of the networks if it is unknown: a small rate costs little, and rate 0 would memorise wrong counts.
 COUNT_NOISE = 0.05
 MOST_FLAGGED_SHOWN = 20
-# A gap of distributions worth a warning; smaller ones are significant on much data, and no more than poor calibration.
+# Smallest gap of distributions that gives a warning. On large data smaller gaps are significant, but poor calibration
+# explains them.
 NOTABLE_GAP = 0.03
 # Difference between the prior of the mixture and that of the training, absolute and in standard errors.
 NOTABLE_DIFFERENCE, CERTAIN = 0.05, 3.0
-# Of the logarithm of a temperature, for a slope.
+# Step of the logarithm of a temperature, for a derivative by finite differences.
 SMALL_CHANGE = 0.01
 
 
@@ -119,7 +120,7 @@ def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
 
 
 def _plugins(run: RunArtifact | None) -> dict[str, Any]:
-    """The settings of the networks of an audit: those of the run, whatever its method."""
+    """Plugins that the model and the encoder of the audited run come from."""
     if run is None:
         return {}
     config = train_config(run)

@@ -40,7 +40,7 @@ from ntmp_cli.theory.strata import Design, Stratum
 DEFAULT_TUPLES = 10_000
 DEFAULT_PRIOR_ERROR = 0.01
 PRIORS = np.linspace(0.01, 0.99, 197)
-# Of simulated tuples: equal designs get equal answers.
+# Seed of simulated tuples, so that equal designs get equal results.
 SEED = 0
 
 
@@ -53,7 +53,7 @@ class Source:
     prior_from: str
     count_noise: float
     laws: tuple[str, ...] = ()
-    """Of stored counts with noise."""
+    """Laws of noise of the stored counts."""
     artifact: TuplesArtifact | None = None
     run: RunArtifact | None = None
 
@@ -153,7 +153,7 @@ def _laws(recorded: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
-    """The strata whose rate is known, refused where there are none."""
+    """The strata whose rate is known; an error if there are none."""
     if not strata:
         raise NotIdentifiableError(
             f"{path}: no tuple has a known rate, and a design needs rates",

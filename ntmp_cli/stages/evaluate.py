@@ -184,7 +184,7 @@ def _evaluate_run(run: RunArtifact, group: dict[str, Any], names: Sequence[str],
             "loss": [record["loss"] for record in history],
             "heldout_risk": [record["heldout_risk"] for record in history],
             "warmup_end": warmup_end(history),
-            # Of methods without a gradient nothing.
+            # Methods without gradient steps have no iterations.
             "iterations": list(itertools.accumulate(r["batches"] - r["skipped"] for r in history if "batches" in r)),
             "accuracy": [[epoch, value] for epoch, value in zip(traced, accuracy.tolist(), strict=True)],
         }
@@ -199,7 +199,7 @@ REPORTED = {
 
 
 def _lineage(run: RunArtifact) -> dict[str, Any]:
-    """What a report says about a run: settings, where it came from, what it was trained on."""
+    """Facts about a run for a report: settings, lineage, training data."""
     return {
         "sha256": run.sha256,
         "inputs": list(run.manifest.inputs),
@@ -285,8 +285,8 @@ def _name(run: RunArtifact) -> str:
 def _groups(runs: Sequence[RunArtifact]) -> list[dict[str, Any]]:
     """The cell of every run (equal tuples, any method), and its variant of a method.
 
-    Runs are compared inside a cell. What the specs do not tell apart (other positive classes, sizes, noise, test
-    labels) is added to the name of the tuples, so that runs on different data never share a cell.
+    Runs are compared inside a cell. Differences that the specs do not show (other positive classes, sizes, noise, test
+    labels) are added to the name of the tuples, so that runs on different data never share a cell.
     """
     summaries = [run.summary for run in runs]
     blocks = [(summary.dataset, summary.tuples, summary.prior) for summary in summaries]

@@ -31,7 +31,7 @@ FACTS = "export.json"
 
 
 def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExists = "fail") -> Artifact[ExportSummary]:
-    """Write the network of a run, with everything before and after it, and what its input is."""
+    """Write the classifier of a run as one graph from raw rows to probabilities, with a description of its input."""
     run = open_run(run_path)
     plan = Plan("export", config.model_dump(mode="json"), None, (describe_input(run),), (run_path,))
     if kept := existing_output(out, plan, if_exists):

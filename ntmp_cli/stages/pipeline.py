@@ -1,4 +1,4 @@
-"""run: a study from one file, doing again only what has changed."""
+"""run: a study from one file; a second run repeats only steps that have changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Study:
         return named
 
     def folders(self) -> list[str]:
-        """What is made below OUT."""
+        """The folders below OUT."""
         stages = [f"tuples-{cell}" for cell in self.tuples] + [f"prior-{cell}" for cell in self.estimates]
         return [*stages, "runs", "evaluation", "report"]
 

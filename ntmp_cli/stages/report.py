@@ -1,4 +1,4 @@
-"""report: an evaluation becomes tables, figures, words, and one page that holds them all."""
+"""report: tables, figures and sentences of an evaluation, and one page with all of them."""
 
 from __future__ import annotations
 

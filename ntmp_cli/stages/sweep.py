@@ -103,7 +103,7 @@ class _Progress:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that has run to its end, though perhaps not in all cells."""
+    """A finished sweep; some of its cells may have failed."""
 
     plan: SweepPlan
     tally: Tally
@@ -178,7 +178,7 @@ class SweepFolder:
     device: str = "auto"
 
     def folders(self) -> list[str]:
-        """What is made below OUT."""
+        """The folders below OUT."""
         return [name for name in SWEEP_FOLDERS if name != "tuples" or self.given_tuples is None]
 
     def cell(self, cell: SweepCell) -> Path:
