@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from benchmarks.kinds.store import ROOT, Cell, Results, Study, run
 
-STUDIES = ("proportions", "instances", "noise", "few_labels", "positives", "digit_bags", "images")
+STUDIES = ("proportions", "instances", "noise", "few_labels", "positives", "known_prior", "digit_bags", "images")
 WRITER = "docs.write_kinds_of_counts"
 
 

@@ -134,8 +134,12 @@ def _orientation_z(
 ) -> float:
     """How sure the orientation is: by tuples and pool as fits scored them that had not seen the tuple."""
     observed, judged = data.observed, fitted.judged
-    unseen = HeldoutScores(fitted.scores, observed.sizes[judged], observed.counts[judged], fitted.pool_scores)
-    if data.one_class:  # their class is named: there is nothing to confuse it with
+    shift = 0.0
+    if data.one_class and data.prior is not None:  # at their rate all scores are nearly certain
+        shift = rate_shift(data.prior, data.rate, observed.instances)
+    scores, pool_scores = fitted.scores + shift, fitted.pool_scores + shift
+    unseen = HeldoutScores(scores, observed.sizes[judged], observed.counts[judged], pool_scores)
+    if data.one_class:  # which is named, and never to be refused
         return Evidence(test.first_order([unseen]), 0.0).z
     evidence = test.evidence([unseen], test.count_fits(unseen))
     require_agreement(evidence, test, options)
@@ -167,6 +171,11 @@ def fold_scorers(
 ) -> Iterator[tuple[InstanceScorer, TableData]]:
     """Classifiers like the configured one, each fitted without a fold of all tuples, and that fold."""
     data, _ = _table_data(config, source, source.heldout(), prior_is_known=prior_is_known)
+    if data.one_class:
+        raise NotIdentifiableError(
+            "all tuple instances are of one class, so their counts do not tell how good a score is",
+            hint="Use tuples with 0 < m < n, or of several rates.",
+        )
     rng = stream(config.seed, "fold-scorers")
     for split in split_into_folds(data, rng, folds):
         yield _fit(config, data.subset(split.training), rng).scorer, data.subset(split.judged)
