@@ -1,10 +1,10 @@
 """Rows per second of `predict` and `import-tuples`, by one process and by several.
 
-`python -m benchmarks.workers [ROWS]`: a folder of Parquet files on a local disk is scored, and imported, by one process, then by one worker and by two of each
-engine. Times are those of the whole command, start of the interpreter and of the cluster included, the least of
-`--repeats`. Outputs of one and of two workers must have the same bytes; those of an import the bytes of one process.
-After `--minutes` it stops; the same command goes on with what is missing (results are in benchmarks/workers.json;
-`--again` measures anew). Writes benchmarks/WORKERS.md.
+`python -m benchmarks.workers [ROWS]`: a folder of Parquet files on a local disk is scored, and imported, by one
+process, then by one worker and by two of each engine. Times are those of the whole command, start of the interpreter
+and of the cluster included, the least of `--repeats`. Outputs of one and of two workers must have the same bytes; those
+of an import the bytes of one process. After `--minutes` it stops; the same command goes on with what is missing
+(results are in benchmarks/workers.json; `--again` measures anew). Writes benchmarks/WORKERS.md.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HEAD = """# Scoring and importing by several processes
 Written by `python -m benchmarks.workers`: {rows:,} rows of {columns} columns in {files} Parquet files on a local disk,
 scored by the network `mlp` or imported, half of them in tuples of four, one thread per worker, on a machine with
 {cores} cores. Seconds are those of a command. Speed-up is against one worker of the same engine. Peak memory is that of
-the largest process. Before a measurement, the machine had a load of up to {load:.1f} (0 is idle: with more, workers wait
-for each other and for others).
+the largest process. Before a measurement, the machine had a load of up to {load:.1f} (0 is idle: with more, workers
+wait for each other and for others).
 
 | command | engine | workers | seconds | rows per second | speed-up | peak MB |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -61,9 +61,10 @@ def estimate_priors(
     `below_half` states whether π < ½. It is needed only if every tuple is half positive.
     """
     _require_information(folds)
-    gain = _gain(folds)
-    oriented, nats, identified = _orient(folds, below_half)
-    sums_by_fold = [BinnedSums(fold) for fold in oriented]
+    with long_step("recalibrating the scores"):
+        gain = _gain(folds)
+        oriented, nats, identified = _orient(folds, below_half)
+        sums_by_fold = [BinnedSums(fold) for fold in oriented]
     shares = np.array([len(fold.unlabeled) for fold in oriented], dtype=np.float64)
     shares /= shares.sum()
     samples = [sums.sample() for sums in sums_by_fold]
@@ -74,7 +75,8 @@ def estimate_priors(
         resampled_means = shares @ np.stack([estimates_by_name[name] for estimates_by_name in resampled])
         estimates[name] = with_percentiles(float(shares @ values), resampled_means, confidence)
     # Tuples of one rate determine only the square of the slope, so its error is not normal near 0.
-    interval = _interval(oriented, nats, confidence) if gain >= CLEAR_NATS else (0.0, 1.0)
+    with long_step("computing the interval"):
+        interval = _interval(oriented, nats, confidence) if gain >= CLEAR_NATS else (0.0, 1.0)
     estimates[DEFAULT] = replace(estimates[DEFAULT], ci=_including(interval, estimates[DEFAULT].value))
     bounds = np.array([neyman_pearson(sample, confidence) for sample in samples])
     bound = NeymanPearson(*(float(x) for x in shares @ bounds))

@@ -98,7 +98,7 @@ def audit(
         facts = {"before_training": before, "after_training": judged.facts}
     if out is None:
         return facts, None
-    with publishing(out, plan, if_exists=options.if_exists) as staging:
+    with long_step("writing the audit"), publishing(out, plan, if_exists=options.if_exists) as staging:
         staging.add_json("audit.json", facts)
         staging.add_bytes("audit.md", to_markdown(facts).encode())
         if judged is not None:
@@ -201,7 +201,8 @@ def _judge(
     sizes, counts = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("sizes", "counts"))
     z = np.concatenate(calibrated)
     observed = CountObservations(sizes, counts, count_noise(audited.noise))
-    posterior = count_posterior(conditional_slope(spread) * z, observed)
+    with long_step("computing posteriors"):
+        posterior = count_posterior(conditional_slope(spread) * z, observed)
     trained_instances = int(sum(fold.sizes.sum() for fold in fitted))
     positions = np.arange(tuples.summary.tuples.train)
     if run.summary.learner == "network":

@@ -34,6 +34,7 @@ from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.prior.estimate import Estimate, PriorEstimates, estimate_priors
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 from ntmp_cli.prior.paper_protocol import PaperEstimate, ProxyScores, paper_estimate
+from ntmp_cli.progress import long_step
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.prior_figure import prior_figure
 from ntmp_cli.stages.cross_fit_options import DEFAULT_OPTIONS, CrossFitOptions
@@ -73,7 +74,7 @@ def estimate_prior(
         estimates = {**estimated.estimates, PAPER: literal.estimate}
         estimated = replace(estimated, estimates=estimates, bound=literal.bound)
     result = _result(config, estimated, literal)
-    with publishing(out, plan, if_exists=options.if_exists) as staging:
+    with long_step("writing the estimates"), publishing(out, plan, if_exists=options.if_exists) as staging:
         staging.add_json(PRIOR, result)
         write_scores(staging, _scores(estimated, literal))
         for kind, image in prior_figure(estimated, config.estimator, result["prior"]).items():

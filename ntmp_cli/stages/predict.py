@@ -252,7 +252,7 @@ def _blocks(source: RowSource, scoring: Scoring) -> Iterator[Any]:
     """Output rows, block by block."""
     problems = Problems()
     start = 0
-    for rows in _watched(source, problems):
+    for rows in watched(source, problems):
         if problems.total:  # the rest is read to list what is wrong there as well
             continue
         scores = scoring.scores(rows)
@@ -275,7 +275,7 @@ def _blocks_with_posteriors(source: RowSource, scoring: Scoring, beside: Path | 
     at_tuples = tuple_shift(scoring.run.summary)
     start = 0
     with TemporaryBatches(beside) as held:
-        for rows in _watched(source, problems):
+        for rows in watched(source, problems):
             if problems.total:
                 continue
             scores = scoring.scores(rows)
@@ -309,7 +309,8 @@ def _count_column(run: RunArtifact) -> CountColumn:
     return CountColumn(counts_are, parse_law(law), advice="then write 25%, because the run was trained on counts")
 
 
-def _watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
+def watched(source: RowSource, problems: Problems) -> Iterator[Rows]:
+    """All rows of a source, block by block, reported as a long step."""
     with long_step(f"scoring {source.where}", source.expected_rows, "rows") as advance:
         for rows in source.rows(problems):
             yield rows

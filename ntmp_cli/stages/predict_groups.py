@@ -34,7 +34,8 @@ from ntmp_cli.evaluation.group_counts import (
     residual_limits,
 )
 from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
-from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas
+from ntmp_cli.progress import long_step
+from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas, watched
 from ntmp_cli.storage import Location
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,8 @@ def _read(config: PredictConfig, run: RunArtifact, source: Location, options: Pr
         run.summary.instance.as_format(),
         NewRowOptions(run.summary.instance.resize, ("tuple",), options.allow_outside, options.block_bytes),
     )
-    scoring = Scoring(run, config, options.device)
+    with long_step("loading the classifier"):
+        scoring = Scoring(run, config, options.device)
     if scoring.withheld is not None:
         log.warning("expected counts and quantiles are not confirmed: their accuracy %s", scoring.withheld)
     codes, names, scores = _scored(rows, scoring)
@@ -173,7 +175,7 @@ def _read(config: PredictConfig, run: RunArtifact, source: Location, options: Pr
 def _scored(rows: RowSource, scoring: Scoring) -> tuple[NDArray[np.int32], list[str], NDArray[np.float64]]:
     """The group and the score of every row."""
     problems, ids, scores = Problems(), [], []
-    for block in rows.rows(problems):
+    for block in watched(rows, problems):
         if problems.total:
             continue
         ids.append(as_text(block.roles["tuple"]).dictionary_encode())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntmp_cli.artifacts import temporary_rows
-from ntmp_cli.artifacts.temporary_rows import TemporaryRows
+from ntmp_cli.artifacts.temporary_rows import RowFiles, TemporaryRows
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
@@ -45,3 +45,24 @@ def test_rows_that_lie_apart_come_in_the_requested_order(tmp_path: Path, monkeyp
         assert np.array_equal(stored.gather(np.arange(5, 50)), rows[5:50])
         with pytest.raises(IndexError):
             stored.gather(np.array([3, 1000, 4]))
+
+
+def test_rows_of_several_files_are_numbered_across_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is empty, each has something behind its rows, and fewer may be open than there are."""
+    monkeypatch.setattr(temporary_rows, "OPEN_FILES", 2)
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    files = []
+    for number, (start, stop) in enumerate([(0, 20), (20, 20), (20, 21), (21, 50), (50, 60)]):
+        path = tmp_path / str(number)
+        path.write_bytes(rows[start:stop].tobytes() + b"more")
+        files.append((path, stop - start))
+    with RowFiles(files, 3) as stored:
+        for numbers in (
+            np.random.default_rng(1).permutation(60),
+            np.arange(21, 40),
+            np.array([59, 0, 20]),
+            np.arange(0),
+        ):
+            assert np.array_equal(stored.gather(numbers), rows[numbers])
+        with pytest.raises(IndexError):
+            stored.gather(np.array([3, 60]))

@@ -15,7 +15,11 @@ import pytest
 
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.data.user.inputs import Inputs
+from ntmp_cli.data.user.mapping import Roles
+from ntmp_cli.data.user.rows import FeatureColumns, open_table_rows
+from ntmp_cli.data.user.table_files import open_table
 from ntmp_cli.progress import Step, listening
+from ntmp_cli.stages import predict_groups
 from ntmp_cli.stages.import_tuples import import_tuples
 
 
@@ -46,3 +50,25 @@ def test_an_import_reports_its_rows_and_tuples(tmp_path: Path, ending: str) -> N
     assert reading.total == pytest.approx(rows, rel=0.01)  # by the first rows of a CSV file
     written = {what: step.total for what, step in steps.items() if what.startswith("writing tuples")}
     assert sum(done[what] for what in written) == sum(total or 0 for total in written.values()) == rows // 4
+
+
+def test_scoring_groups_reports_its_rows(tmp_path: Path) -> None:
+    table = pa.table({"tuple_id": np.arange(300) // 3, "x": np.arange(300.0)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    rows = open_table_rows(
+        open_table(tmp_path / "t.parquet", 1000), Roles(), FeatureColumns(names=["x"]), required=("tuple",)
+    )
+    done: Counter[str] = Counter()
+
+    @contextmanager
+    def listener(step: Step) -> Iterator[Callable[[int], None]]:
+        assert (step.total, step.unit) == (300, "rows")
+        yield lambda number: done.update({step.what: number})
+
+    class Scoring:
+        def scores(self, block):
+            return block.cells[:, 0]
+
+    with listening(listener):
+        predict_groups._scored(rows, Scoring())
+    assert done == {f"scoring {tmp_path / 't.parquet'}": 300}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from ntmp_cli.data.user import mapping as mapping_module
 from ntmp_cli.data.user.mapping import FeatureMapping, Hashed, Numeric, OneHot, TableFeatures, fit_table, text_code
 
 NUMBERS = st.floats(-1e6, 1e6) | st.just(np.nan) | st.floats(-1e100, 1e100)
@@ -107,3 +108,12 @@ def test_codes_of_texts_are_whole_numbers_that_a_float_holds():
 def test_a_mapping_of_another_version_is_refused():
     with pytest.raises(ValueError, match="version"):
         FeatureMapping.model_validate({"version": 2, "features": {"kind": "table", "columns": []}})
+
+
+@pytest.mark.parametrize("columns", [1, 64, 65, 130, 500])
+def test_statistics_of_some_columns_at_a_time_are_the_same_bits(columns, monkeypatch):
+    cells = np.random.default_rng(columns).normal(size=(300, columns)) * 10.0 ** np.arange(columns).clip(0, 12)
+    cells[np.random.default_rng(1).random(cells.shape) < 0.1] = np.nan
+    at_once = mapping_module._moments(cells)
+    monkeypatch.setattr(mapping_module, "MOMENT_CELLS", 1)
+    assert mapping_module.block_statistics(cells, ()).moments.tobytes() == at_once.tobytes()
