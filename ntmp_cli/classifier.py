@@ -28,7 +28,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.learning.method import HeldoutScores
-from ntmp_cli.learning.model_choice import AUTO, is_table_training, unused_by_tables
+from ntmp_cli.learning.model_choice import AUTO, is_table_training, unused_by_closed_form, unused_by_tables
 from ntmp_cli.learning.results import InstanceScorer, Trained
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, model_name
 from ntmp_cli.learning.tables.law_estimate import is_auto, widest_law
@@ -38,7 +38,6 @@ from ntmp_cli.python.fitting import require_usable, trained_on, with_estimated_l
 from ntmp_cli.python.frames import (
     apply_features,
     as_frame,
-    feature_names,
     fit_features,
     is_plain,
     plain_cells,
@@ -189,7 +188,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             source, found = with_estimated_law(config, source, law)
             self.count_law_, self.count_law_intervals_ = law_text(found.law), found.intervals
         if is_table_training(config, source.instance):
-            self._warn_of_networks_settings(config)
+            self._warn_of_networks_settings(unused_by_tables(config) | {"heldout_share"}, f"model {config.model}")
+        else:
+            self._warn_of_networks_settings(unused_by_closed_form(config), f"method {config.method}")
         trained, self._task = trained_on(config, source, self._given_estimator(), self.heldout_share)
         self._keep(trained, config)
         return self
@@ -238,15 +239,15 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         """Names of the features that the score is computed from: those of `coef_`."""
         check_is_fitted(self, "classes_")
         if self._mapping is not None:
-            return np.array(feature_names(self._mapping), dtype=object)
+            return np.array(self._mapping.feature_names, dtype=object)
         unnamed = [f"x{number}" for number in range(self.n_features_in_)]
         return np.array(getattr(self, "feature_names_in_", unnamed), dtype=object)
 
-    def _warn_of_networks_settings(self, config: TrainConfig) -> None:
+    def _warn_of_networks_settings(self, of_networks: set[str], learner: str) -> None:
         usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
         given = {name for name in usual if getattr(self, name, None) != usual[name]} | self._settings.keys()
-        if unused := sorted(unused_by_tables(config) & given):
-            what = f"model {config.model} does not use {', '.join(unused)}: settings of networks"
+        if unused := sorted(of_networks & given):
+            what = f"{learner} does not use {', '.join(unused)}: settings of networks"
             warnings.warn(what, UserWarning, stacklevel=3)
 
     def _keep(self, trained: Trained, config: TrainConfig) -> None:

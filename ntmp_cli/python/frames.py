@@ -81,20 +81,6 @@ def without_unknown(frame: Any, names: Sequence[str]) -> Any:
     return frame.select([name for name in frame.columns if name in names])
 
 
-def feature_names(features: TableFeatures) -> list[str]:
-    """A name for every feature that the classifier sees."""
-    names: list[str] = []
-    for column in features.columns:
-        if column.kind == "numeric":
-            names.append(column.name)
-        elif column.kind == "one-hot":
-            names += [f"{column.name}={category}" for category in column.categories]
-        else:
-            names += [f"{column.name} hash {number}" for number in range(column.width)]
-        names += [f"{column.name} missing"] if column.indicator else []
-    return names
-
-
 def _cells(frame: Any, names: Sequence[str], categorical: set[str]) -> Cells:
     """(N, columns) numbers, codes of texts, NaN where a value is missing."""
     columns = []

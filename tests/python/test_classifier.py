@@ -421,6 +421,19 @@ def test_two_laws_of_noise_are_refused() -> None:
         NTMPClassifier(count_law="round:2", count_noise=0.1).fit(x, ids, counts)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "linear", "heldout_share": 0.2}, "model linear does not use heldout_share: settings of networks"),
+        ({"method": "discriminant", "epochs": 3, "ema": 0.5}, "method discriminant does not use ema, epochs: "),
+    ],
+)
+def test_settings_without_effect_are_named(settings, message) -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    with pytest.warns(UserWarning, match=message):
+        NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=x[::2], prior=0.4)
+
+
 def test_counts_of_several_classes_are_refused() -> None:
     x, _, ids, counts = rows_and_counts(3)
     with pytest.raises(DataError) as error:
