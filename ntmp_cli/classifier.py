@@ -41,6 +41,7 @@ from ntmp_cli.python.frames import (
     fit_features,
     is_plain,
     plain_cells,
+    warn_of_lost_digits,
     without_unknown,
 )
 from ntmp_cli.python.saving import SavedClassifier
@@ -201,6 +202,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         if frame is None:
             x = validate_data(self, X, dtype=np.float32)
             self._mapping: TableFeatures | None = None
+            warn_of_lost_digits(np.asarray(X, dtype=np.float64), x)
             if unlabeled is None:
                 return x, x[:0]
             pool = None if more is not None else check_array(unlabeled, dtype=np.float32)
@@ -213,6 +215,8 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         frames = [frame] if more is None else [frame, more]
         self._mapping = None if all(map(is_plain, frames)) else fit_features(frames)
         x = self._mapped(frame)
+        if self._mapping is None:
+            warn_of_lost_digits(plain_cells(frame), x)
         return x, x[:0] if more is None else self._mapped(more)
 
     def _mapped(self, frame: Any) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Nodes and weights for means over a normal law: that of the intercepts of tuples."""
+"""Nodes and weights for means over a normal law: that of the intercepts of tuples (Eq. 27)."""
 
 from __future__ import annotations
 

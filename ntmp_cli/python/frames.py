@@ -19,6 +19,8 @@ from ntmp_cli.data.user.mapping import LARGEST, Cells, TableFeatures, fit_table,
 from ntmp_cli.data.user.table_files import MISSING
 from ntmp_cli.errors import DataError
 
+# Share of a column's standard deviation that rounding may change.
+MOST_LOST = 0.01
 _IMPORT = ImportTuplesConfig.model_fields
 
 
@@ -70,6 +72,20 @@ def apply_features(features: TableFeatures, frame: Any) -> NDArray[np.float32]:
         shown = ", ".join(f"{name} (rows: {rows:,})" for name, rows in unseen.items())
         _warn(f"categories that training did not have count as none: {shown}")
     return features.apply(cells)
+
+
+def warn_of_lost_digits(given: Cells, kept: NDArray[np.float32]) -> None:
+    """Warn about columns whose differences are lost in 32 bits, such as times in seconds since 1970."""
+    with np.errstate(all="ignore"):
+        lost = np.abs(given - kept).max(axis=0, initial=0.0) > MOST_LOST * given.std(axis=0)
+    lost &= given.min(axis=0, initial=np.inf) < given.max(axis=0, initial=-np.inf)
+    if lost.any():
+        columns = ", ".join(map(str, np.flatnonzero(lost)[:5].tolist()))
+        warnings.warn(
+            f"32-bit numbers lose the digits of columns {columns} of X: subtract their means, or scale X",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def without_unknown(frame: Any, names: Sequence[str]) -> Any:

@@ -434,6 +434,15 @@ def test_settings_without_effect_are_named(settings, message) -> None:
         NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=x[::2], prior=0.4)
 
 
+def test_columns_that_lose_their_digits_are_named() -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    with pytest.warns(
+        UserWarning, match="lose the digits of columns 1 of X: subtract their means, or scale X"
+    ) as caught:
+        NTMPClassifier(model="linear").fit(x + np.array([100.0, 1.7e9, 0.0]), ids, counts)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_counts_of_several_classes_are_refused() -> None:
     x, _, ids, counts = rows_and_counts(3)
     with pytest.raises(DataError) as error:
