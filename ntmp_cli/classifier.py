@@ -27,7 +27,7 @@ from ntmp_cli.errors import UsageError
 from ntmp_cli.evaluation.calibration import temperature_by_counts
 from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.learning.method import HeldoutScores
-from ntmp_cli.learning.model_choice import AUTO, is_table_training, unused_by_tables
+from ntmp_cli.learning.model_choice import AUTO, is_table_training, unused_by_closed_form, unused_by_tables
 from ntmp_cli.learning.results import InstanceScorer, Trained
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, model_name
 from ntmp_cli.learning.tables.law_estimate import is_auto, widest_law
@@ -37,10 +37,10 @@ from ntmp_cli.python.fitting import require_usable, trained_on, with_estimated_l
 from ntmp_cli.python.frames import (
     apply_features,
     as_frame,
-    feature_names,
     fit_features,
     is_plain,
     plain_cells,
+    warn_of_lost_digits,
     without_unknown,
 )
 from ntmp_cli.python.saving import SavedClassifier
@@ -188,7 +188,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             source, found = with_estimated_law(config, source, law)
             self.count_law_, self.count_law_intervals_ = law_text(found.law), found.intervals
         if is_table_training(config, source.instance):
-            self._warn_of_networks_settings(config)
+            self._warn_of_networks_settings(unused_by_tables(config) | {"heldout_share"}, f"model {config.model}")
+        else:
+            self._warn_of_networks_settings(unused_by_closed_form(config), f"method {config.method}")
         trained, self._task = trained_on(config, source, self._given_estimator(), self.heldout_share)
         self._keep(trained, config)
         return self
@@ -199,6 +201,7 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         if frame is None:
             x = validate_data(self, X, dtype=np.float32)
             self._mapping: TableFeatures | None = None
+            warn_of_lost_digits(np.asarray(X, dtype=np.float64), x)
             if unlabeled is None:
                 return x, x[:0]
             pool = None if more is not None else check_array(unlabeled, dtype=np.float32)
@@ -211,6 +214,8 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         frames = [frame] if more is None else [frame, more]
         self._mapping = None if all(map(is_plain, frames)) else fit_features(frames)
         x = self._mapped(frame)
+        if self._mapping is None:
+            warn_of_lost_digits(plain_cells(frame), x)
         return x, x[:0] if more is None else self._mapped(more)
 
     def _mapped(self, frame: Any) -> NDArray[np.float32]:
@@ -237,15 +242,15 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         """Names of the features that the score is computed from: those of `coef_`."""
         check_is_fitted(self, "classes_")
         if self._mapping is not None:
-            return np.array(feature_names(self._mapping), dtype=object)
+            return np.array(self._mapping.feature_names, dtype=object)
         unnamed = [f"x{number}" for number in range(self.n_features_in_)]
         return np.array(getattr(self, "feature_names_in_", unnamed), dtype=object)
 
-    def _warn_of_networks_settings(self, config: TrainConfig) -> None:
+    def _warn_of_networks_settings(self, of_networks: set[str], learner: str) -> None:
         usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
         given = {name for name in usual if getattr(self, name, None) != usual[name]} | self._settings.keys()
-        if unused := sorted(unused_by_tables(config) & given):
-            what = f"model {config.model} does not use {', '.join(unused)}: settings of networks"
+        if unused := sorted(of_networks & given):
+            what = f"{learner} does not use {', '.join(unused)}: settings of networks"
             warnings.warn(what, UserWarning, stacklevel=3)
 
     def _keep(self, trained: Trained, config: TrainConfig) -> None:

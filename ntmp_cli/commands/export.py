@@ -23,8 +23,12 @@ def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fai
     Example: ntmp export work/run-0 --format onnx --out work/exported
     """
     from ntmp_cli.commands.views import export_view
-    from ntmp_cli.stages.export import export
+    from ntmp_cli.stages.export import FACTS, export
 
     exported = export(config, run, out, if_exists=if_exists)
-    summary = exported.summary
-    show({**identity(exported, out), **summary.to_json()}, json, lambda console: export_view(console, out, summary))
+    summary, features = exported.summary, exported.read_json(FACTS).get("features")
+    show(
+        {**identity(exported, out), **summary.to_json()},
+        json,
+        lambda console: export_view(console, out, summary, features),
+    )

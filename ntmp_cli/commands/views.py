@@ -90,13 +90,18 @@ def _categories(categories: Sequence[str] | None) -> str:
 
 def _strata(console: Console, strata: Sequence[StratumRow]) -> None:
     table = new_table()
-    for name in ("n", "m", "rate", "tuples", "instances"):
+    recorded = any(row.counts is not None for row in strata)
+    for name in ("n", *(["recorded"] if recorded else []), "m", "rate", "tuples", "instances"):
         table.add_column(name, justify="right")
     for row in strata[:MOST_ROWS]:
-        table.add_row(str(row.n), str(row.m), f"{row.rate:.4f}", f"{row.tuples:,}", f"{row.instances:,}")
+        m = str(row.m) if isinstance(row.m, int) else f"{row.m:.4g}"
+        said = [row.counts or m] if recorded else []
+        table.add_row(str(row.n), *said, m, f"{row.rate:.4f}", f"{row.tuples:,}", f"{row.instances:,}")
     print_table(console, table)
     if len(strata) > MOST_ROWS:
         console.print(f"… and {len(strata) - MOST_ROWS} more strata")
+    if recorded:
+        print_text(console, "m: the count that is expected behind what was recorded")
 
 
 def _features(console: Console, features: Sequence[tuple[str, str, int]], number: int) -> None:
@@ -124,10 +129,11 @@ def _learner_words(learner: Mapping[str, Any]) -> str:
 
 
 def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Mapping[str, Any]]) -> None:
-    """How a training ended."""
-    last = history[run.selected_epoch - 1]
+    """How a training ended; of a run that is inspected there is no history."""
+    last = history[run.selected_epoch - 1] if history else {}
     shown = {
         "directory": path,
+        **({} if history else {"kind": run.kind}),
         "method": run.method,
         "trained on": f"{run.dataset} {run.tuples}",
         "prior": _prior_words(run),
@@ -287,18 +293,25 @@ def explanation_view(console: Console, path: Path, facts: Mapping[str, Any]) -> 
         console.print(f"… and {len(rows) - MOST_ROWS} more features")
 
 
-def export_view(console: Console, path: Path, summary: ExportSummary) -> None:
-    """The file, what goes in and what comes out."""
+def export_view(console: Console, path: Path, summary: ExportSummary, features: Sequence[str] | None) -> None:
+    """The file, what goes in and what comes out. `features` are names of encoded columns, where it takes these."""
     shape = "×".join("rows" if size is None else str(size) for size in summary.input.shape)
     print_pairs(
         console,
         {
             "file": path / summary.file,
             "input": f"{summary.input.name}: {shape} {summary.input.dtype}",
+            **({} if features is None else {"": _encoded_words(features)}),
             "outputs": summary.outputs,
             "prior": f"{summary.prior:g}, temperature {summary.temperature:.3g}",
         },
     )
+
+
+def _encoded_words(features: Sequence[str]) -> str:
+    more = f" and {len(features) - MOST_COLUMNS} more" if len(features) > MOST_COLUMNS else ""
+    named = ", ".join(features[:MOST_COLUMNS])
+    return f"encoded features, not raw columns: {named}{more}; export.json has their order and their mapping"
 
 
 def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:
@@ -307,15 +320,17 @@ def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:
 
 def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest) -> None:
     """Any artefact: facts first, then settings, lineage and files."""
-    from ntmp_cli.artifacts.summaries import FeaturesSummary, TuplesSummary
+    from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary, TuplesSummary
 
     summary = manifest.summary
     if isinstance(summary, TuplesSummary) and not isinstance(summary, FeaturesSummary):
         tuples_view(console, path, summary)
+    elif isinstance(summary, RunSummary):
+        run_view(console, path, summary, ())
     else:
-        simple = {k: _shortened(v) for k, v in summary.to_json().items() if not isinstance(v, dict)}
-        print_pairs(console, {"directory": path, "kind": manifest.kind, **simple})
-    print_pairs(console, {k: v for k, v in manifest.config.items() if v not in (None, [], "")}, "settings")
+        known = {name.replace("_", " "): text for name, value in summary.to_json().items() if (text := _plain(value))}
+        print_pairs(console, {"directory": path, "kind": manifest.kind, **known})
+    print_pairs(console, {name: text for name, value in manifest.config.items() if (text := _plain(value))}, "settings")
     lineage = {f"{i['kind']} {i.get('name', '')}".strip(): i["sha256"][:16] for i in manifest.inputs}
     print_pairs(console, {**lineage, f"this {manifest.kind}": sha256[:16]}, "lineage (SHA-256)")
     table = new_table("file")
@@ -327,7 +342,16 @@ def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest)
     console.print(f"all {len(manifest.files)} files match their hashes (ntmp {manifest.package_version})")
 
 
-def _shortened(value: Any) -> Any:
-    """Hashes to 16 digits, as in the lineage."""
+def _plain(value: Any) -> str:
+    """A value in few words, none where there is none; hashes with 16 digits, as in the lineage. `--json` has all."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {text}" for name, one in value.items() if (text := _plain(one)))
+    if isinstance(value, list | tuple):
+        more = f" and {len(value) - MOST_COLUMNS} more" if len(value) > MOST_COLUMNS else ""
+        return ", ".join(map(_plain, value[:MOST_COLUMNS])) + more
     is_hash = isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits)
-    return value[:16] if is_hash else value
+    return value[:16] if is_hash else "" if value is None else str(value)

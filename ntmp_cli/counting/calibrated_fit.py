@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.normal_nodes import normal_nodes
 from ntmp_cli.counting.objective import CountObjective
 
 # Coefficients have a normal prior of this standard deviation, per standard deviation of their column: without it,
@@ -26,8 +27,7 @@ MOST_LEVERAGE = 0.9
 # Number of instances whose probabilities at all nodes are held in memory at a time.
 BLOCK = 2**16
 # Nodes of the normal law of tuples' intercepts.
-_AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
-_WEIGHTS = _RAW / _RAW.sum()
+_AT, _WEIGHTS = normal_nodes(15)
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,6 @@ class CalibratedFit:
             p = expit(z[block] + self.objective.spread * _AT[:, None])
             mean[block], slope[block] = _WEIGHTS @ p, _WEIGHTS @ (p * (1 - p))
         return mean, slope
-
-    @property
-    def covariance(self) -> Floats:
-        """Of θ̂ (Eq. 56)."""
-        tuples, width = self.influence.shape
-        matrix: Floats = self.influence.T @ self.influence / (tuples * max(tuples - width, 1))
-        return matrix
 
 
 def calibrated_fit(

@@ -25,13 +25,14 @@ import numpy as np
 from scipy.special import expit
 
 from ntmp_cli.counting.laws import Floats
+from ntmp_cli.counting.normal_nodes import normal_nodes
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
 from ntmp_cli.counting.recorded import are_records
 
 NODES = 7
-_AT, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
-_LOG_WEIGHTS = np.log(_RAW_WEIGHTS / _RAW_WEIGHTS.sum())
+_AT, _WEIGHTS = normal_nodes(NODES)
+_LOG_WEIGHTS = np.log(_WEIGHTS)
 # Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
 # nodes need not be centred exactly.
 NEWTON_STEPS = 8

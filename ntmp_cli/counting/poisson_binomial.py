@@ -55,12 +55,6 @@ def count_log_prob(z: NDArray[np.floating[Any]], observed: CountObservations) ->
     return log_prob.reshape(*scores.shape[:-1], len(observed))
 
 
-def mean_nll(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
-    """Mean of −log P(observation | z) (Eq. 22) over tuples: scores of shape (…, instances) give shape (…)."""
-    mean: Floats = -count_log_prob(z, observed).mean(axis=-1)
-    return mean
-
-
 def count_posterior(z: NDArray[np.floating[Any]], observed: CountObservations) -> Floats:
     """P(y_i=1 | z, observation) of every member, in a row (Eq. 24)."""
     return _sweep(z, observed)[1]

@@ -26,6 +26,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtri
 
 from ntmp_cli.counting.laws import OffByOne
+from ntmp_cli.counting.normal_nodes import normal_nodes
 from ntmp_cli.counting.poisson_binomial import count_law
 
 Floats = NDArray[np.float64]
@@ -40,8 +41,7 @@ TINY = 1e-300
 # Largest size of the distributions of one length, at all nodes, that are in memory at a time.
 LAW_BYTES = 8 * 2**20
 NODES = 11
-INTERCEPTS, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
-NODE_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
+INTERCEPTS, NODE_WEIGHTS = normal_nodes(NODES)
 
 
 @dataclass(frozen=True)

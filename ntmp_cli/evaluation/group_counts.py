@@ -16,12 +16,12 @@ from scipy.special import expit, ndtr
 
 from ntmp_cli.counting.large import LARGE
 from ntmp_cli.counting.laws import Floats, Ints
+from ntmp_cli.counting.normal_nodes import normal_nodes
 from ntmp_cli.counting.poisson_binomial import count_law
 from ntmp_cli.counting.recorded import EXACT_LAWS, Counts, are_records
 
 # Nodes of the normal law of groups' intercepts.
-_AT, _RAW = np.polynomial.hermite_e.hermegauss(15)
-_WEIGHTS = _RAW / _RAW.sum()
+_AT, _WEIGHTS = normal_nodes(15)
 # Added to the variance of a count: a residual of members that are all certain stays finite.
 LEAST_VARIANCE = 0.25
 ROUNDING = 1e-9

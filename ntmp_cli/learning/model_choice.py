@@ -17,6 +17,9 @@ NETWORK = "mlp"
 # Settings of every training that a learner for tables uses as well.
 TABLE_SETTINGS = {"method", "settings", "prior", "seed", "model", "ranks", "memory_mb", "ignored", "estimator"}
 TABLE_SETTINGS |= {"count_law"}
+# Settings of a training by steps; a method that is computed at once uses none of them.
+STEP_SETTINGS = {"epochs", "augment", "precision", "batch_size", "optimizer", "lr", "schedule", "weight_decay"}
+STEP_SETTINGS |= {"grad_clip", "ema", "select", "trace_every"}
 
 
 def is_estimator(model: str) -> bool:
@@ -46,6 +49,15 @@ def unused_by_tables(config: TrainConfig) -> set[str]:
     """Settings that were given, but are of networks."""
     given = {name for name in config.model_fields_set if getattr(config, name) is not None} - TABLE_SETTINGS
     return given | (config.settings.model_fields_set - {"count_noise", "assume", "trust"})
+
+
+def unused_by_closed_form(config: TrainConfig) -> set[str]:
+    """Settings of steps and epochs that were given, if the method has none; before defaults are filled in."""
+    from ntmp_cli.learning.method import FittedMethod, methods
+
+    if not issubclass(methods.get(config.method), FittedMethod):
+        return set()
+    return {name for name in config.model_fields_set & STEP_SETTINGS if getattr(config, name) is not None}
 
 
 def require_model(name: str) -> None:

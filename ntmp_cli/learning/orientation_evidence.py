@@ -34,7 +34,7 @@ Trust = Literal["prior", "counts"]
 # z from which on an orientation counts as certain, and below which it is not known at all.
 CERTAIN, UNDECIDED = 3.0, 1.0
 # Nats of a certain z. The counts are used only if they gain as much over a constant score.
-CLEAR_NATS = CERTAIN**2 / 2
+CERTAIN_NATS = CERTAIN**2 / 2
 # Slopes from which the likeliest line is searched, for scores of standard deviation 1.
 SLOPES = (0.5, 3.0)
 
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
     @property
     def contradictory(self) -> bool:
         """Whether both kinds are certain, of opposite orientations."""
-        return self.first_order * self.counts < 0 and min(map(abs, self)) >= CLEAR_NATS
+        return self.first_order * self.counts < 0 and min(map(abs, self)) >= CERTAIN_NATS
 
     @property
     def settled(self) -> bool:
@@ -80,7 +80,7 @@ class CountFits(NamedTuple):
     @property
     def on_plateau(self) -> bool:
         """Whether the scores explain the counts hardly better than a constant does."""
-        return max(self.as_is, self.mirrored) - self.constant < CLEAR_NATS
+        return max(self.as_is, self.mirrored) - self.constant < CERTAIN_NATS
 
     def exchanged(self) -> CountFits:
         """Those of the mirrored scores."""

@@ -14,6 +14,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.learning.groups import rate_shift
 from ntmp_cli.learning.training_data import InstanceTargets, training_shares
 from ntmp_cli.tuple_source import TupleSource
 
@@ -37,13 +38,18 @@ class Teacher:
 
 
 def teacher_targets(config: TrainConfig, source: TupleSource, teacher: Teacher) -> InstanceTargets:
-    """P(y=1) of every training instance by the teacher: given its tuple's count (Eq. 24), or at the prior of U."""
+    """P(y=1) of every training instance by the teacher: given its tuple's count (Eq. 24), or at the prior of U.
+
+    A posterior given a range or a noisy count depends on the rate of the tuples: log-odds are moved to it.
+    """
     (data,) = training_shares(source, config)
     prior, law = config.known_prior(), count_noise(getattr(config.settings, "count_noise", 0.0))
+    at_tuples = rate_shift(prior, source.task.rate, source.task.instances)
     inside, outside = [], []
     for chunk in data.tuple_chunks:
         raw, sizes, counts = chunk.load()
-        inside.append(count_posterior(teacher.log_odds(raw, prior), CountObservations(sizes, counts, law)))
+        z = teacher.log_odds(raw, prior) - at_tuples
+        inside.append(count_posterior(z, CountObservations(sizes, counts, law)))
     for pool in data.unlabeled_chunks:
         outside.append(expit(teacher.log_odds(pool.load(), prior)))
     return np.concatenate(inside).astype(np.float32), np.concatenate(outside).astype(np.float32)

@@ -29,8 +29,9 @@ def prior_interval(folds: Sequence[ScoredTuples], confidence: float = 0.95) -> t
     shares = pool / pool.sum()
     means, variances = (np.stack(rows) for rows in zip(*(score.at(PRIORS) for score in scores), strict=True))
     statistics = (shares @ means) / np.sqrt(np.maximum(shares**2 @ variances, SMALLEST**2))
-    tuples = sum(len(fold.sizes) for fold in folds)
-    width = float(stdtrit(max(tuples - 3 * len(folds), 1), (1 + confidence) / 2))
+    # Of what the variances are made of: blocks where there are some.
+    independent = sum(len(fold.sizes) if fold.blocks is None else len(np.unique(fold.blocks)) for fold in folds)
+    width = float(stdtrit(max(independent - 3 * len(folds), 1), (1 + confidence) / 2))
     outside = np.abs(statistics) > width
     # Far from the estimate G depends on a few large ratios, and its error is not normal: the interval ends
     # where a prior is outside for the first time.

@@ -19,6 +19,8 @@ from ntmp_cli.data.user.mapping import LARGEST, Cells, TableFeatures, fit_table,
 from ntmp_cli.data.user.table_files import MISSING
 from ntmp_cli.errors import DataError
 
+# Share of a column's standard deviation that rounding may change.
+MOST_LOST = 0.01
 _IMPORT = ImportTuplesConfig.model_fields
 
 
@@ -72,6 +74,20 @@ def apply_features(features: TableFeatures, frame: Any) -> NDArray[np.float32]:
     return features.apply(cells)
 
 
+def warn_of_lost_digits(given: Cells, kept: NDArray[np.float32]) -> None:
+    """Warn about columns whose differences are lost in 32 bits, such as times in seconds since 1970."""
+    with np.errstate(all="ignore"):
+        lost = np.abs(given - kept).max(axis=0, initial=0.0) > MOST_LOST * given.std(axis=0)
+    lost &= given.min(axis=0, initial=np.inf) < given.max(axis=0, initial=-np.inf)
+    if lost.any():
+        columns = ", ".join(map(str, np.flatnonzero(lost)[:5].tolist()))
+        warnings.warn(
+            f"32-bit numbers lose the digits of columns {columns} of X: subtract their means, or scale X",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def without_unknown(frame: Any, names: Sequence[str]) -> Any:
     """The frame without columns that training did not have, which a warning counts."""
     extra = [name for name in frame.columns if name not in names]
@@ -79,20 +95,6 @@ def without_unknown(frame: Any, names: Sequence[str]) -> Any:
         return frame  # scikit-learn's own check names what is missing
     _warn(f"columns that training did not have are left out: {len(extra)} ({', '.join(extra[:5])})")
     return frame.select([name for name in frame.columns if name in names])
-
-
-def feature_names(features: TableFeatures) -> list[str]:
-    """A name for every feature that the classifier sees."""
-    names: list[str] = []
-    for column in features.columns:
-        if column.kind == "numeric":
-            names.append(column.name)
-        elif column.kind == "one-hot":
-            names += [f"{column.name}={category}" for category in column.categories]
-        else:
-            names += [f"{column.name} hash {number}" for number in range(column.width)]
-        names += [f"{column.name} missing"] if column.indicator else []
-    return names
 
 
 def _cells(frame: Any, names: Sequence[str], categorical: set[str]) -> Cells:

@@ -69,19 +69,22 @@ _PANELS: dict[str, Callable[[Curve], Points]] = {
 
 
 def learning_curves(curves: Sequence[Curve], *, title: str) -> dict[str, bytes]:
-    """Per group a row of three panels: training objective, held-out risk, test accuracy.
+    """Per group a row of up to three panels: training objective, held-out risk, test accuracy.
 
     Lines are means over seeds and bands one standard deviation to either side; a dotted line is the end of the warm-up.
-    Returns the figure as `svg` and `png`; nothing when there are no curves.
+    Returns the figure as `svg` and `png`; nothing where all was computed at once. Panels without points are left out.
     """
+    rows = {curve.group for curve in curves if any(len(points(curve)) > 1 for points in _PANELS.values())}
+    curves = [curve for curve in curves if curve.group in rows]
+    names = [name for name, points in _PANELS.items() if any(map(points, curves))]
     looks = looks_of(list(dict.fromkeys(curve.label for curve in curves)))
 
     def plot_row(group: str, row: Sequence[Axes]) -> None:
         members = [curve for curve in curves if curve.group == group]
-        for ax, name in zip(row, _PANELS, strict=True):
+        for ax, name in zip(row, names, strict=True):
             _plot_panel(ax, name, members, looks)
 
-    return panel_grid([curve.group for curve in curves], len(_PANELS), looks, plot_row, title=title)
+    return panel_grid([curve.group for curve in curves], len(names), looks, plot_row, title=title)
 
 
 @dataclass(frozen=True)
@@ -107,17 +110,19 @@ def reliability_diagrams(diagrams: Sequence[Diagram], *, title: str) -> dict[str
     """Per group a row of panels, one per temperature: share of positives against probability, bin by bin.
 
     Bins hold the same share of the instances each; their points are means over seeds with 95 % intervals, and on the
-    diagonal probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams.
+    diagonal probabilities are what they say. Returns `svg` and `png`; nothing when there are no diagrams. A temperature
+    that no run has is left out.
     """
     looks = looks_of(list(dict.fromkeys(diagram.label for diagram in diagrams)))
+    scalings = [scaling for scaling in _SCALINGS if any(diagram.scaling == scaling for diagram in diagrams)]
 
     def plot_row(group: str, row: Sequence[Axes]) -> None:
-        for ax, (scaling, name) in zip(row, _SCALINGS.items(), strict=True):
+        for ax, scaling in zip(row, scalings, strict=True):
             members = [diagram for diagram in diagrams if (diagram.group, diagram.scaling) == (group, scaling)]
-            _plot_reliability(ax, name, members, looks)
+            _plot_reliability(ax, _SCALINGS[scaling], members, looks)
 
     return panel_grid(
-        [diagram.group for diagram in diagrams], len(_SCALINGS), looks, plot_row, title=title, row_height=3.4
+        [diagram.group for diagram in diagrams], len(scalings), looks, plot_row, title=title, row_height=3.4
     )
 
 

@@ -52,8 +52,13 @@ def run_card(run: RunSummary, expected: Mapping[str, Mapping[str, Any]], columns
     )
 
 
-def export_card(of_run: str | None, export: ExportSummary, columns: Columns | None) -> str:
-    """The card of an exported classifier: that of its run, with another way to use it."""
+def export_card(
+    of_run: str | None, export: ExportSummary, columns: Columns | None, features: Sequence[str] | None = None
+) -> str:
+    """The card of an exported classifier: that of its run, with another way to use it.
+
+    `features` are names of the numbers that texts were encoded as, where the classifier takes these.
+    """
     about = "# Model card\n\n" if of_run is None else of_run.partition(USE)[0]
     shape = " × ".join("rows" if size is None else str(size) for size in export.input.shape)
     lines = [
@@ -62,6 +67,7 @@ def export_card(of_run: str | None, export: ExportSummary, columns: Columns | No
         f"It gives {' and '.join(f'`{name}`' for name in export.outputs)} of every row.",
         f"Probabilities are for data with a share of {export.prior:.4g} positives.",
         f"Scores were divided by the temperature {export.temperature:.4g}. `export.json` has all details.",
+        *_encoded(features),
         *_columns(columns),
     ]
     return "\n".join(lines)
@@ -139,6 +145,16 @@ def _expected(expected: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
         low, high = metric["ci"]
         yield f"| {name} | {metric['value']:.1%} | {low:.1%} to {high:.1%} |"
     yield ""
+
+
+def _encoded(features: Sequence[str] | None) -> Iterable[str]:
+    if features is None:
+        return
+    shown = ", ".join(escape_markdown(name) for name in features[:MOST_NAMES])
+    more = f" and {len(features) - MOST_NAMES:,} more" if len(features) > MOST_NAMES else ""
+    yield "\nIt takes encoded features, not the raw columns: standardised numbers, and a 0 or 1 per category."
+    yield "`mapping` in `export.json` says how columns become features. `ntmp predict` takes the raw columns."
+    yield f"Features, in order: {shown}{more}."
 
 
 def _columns(columns: Columns | None) -> Iterable[str]:

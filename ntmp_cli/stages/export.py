@@ -52,6 +52,7 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     facts = {
         **summary.to_json(),
         "columns": _names(mapping) if columns is not None else None,
+        "features": (features := _encoded(mapping) if columns is None else None),
         "mapping": None if mapping is None or columns is not None else mapping.model_dump(mode="json"),
         "calibration": temperature.fit,
     }
@@ -60,7 +61,7 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
         staging.add_json(FACTS, facts)
         of_run = run.file(MODEL_CARD).read_text(encoding="utf-8") if run.has(MODEL_CARD) else None
         names = _names(mapping)
-        card = export_card(of_run, summary, None if names is None else (names, len(names)))
+        card = export_card(of_run, summary, None if names is None else (names, len(names)), features)
         staging.add_bytes(MODEL_CARD, card.encode())
         staging.summary = summary
     return open_artifact(out, "export")
@@ -100,6 +101,13 @@ def _numeric(mapping: FeatureMapping | None) -> RawColumns | None:
 
 def _names(mapping: FeatureMapping | None) -> list[str] | None:
     return mapping.features.names if mapping is not None and isinstance(mapping.features, TableFeatures) else None
+
+
+def _encoded(mapping: FeatureMapping | None) -> list[str] | None:
+    """Names of the numbers that the columns of a table become."""
+    if mapping is None or not isinstance(mapping.features, TableFeatures):
+        return None
+    return mapping.features.feature_names
 
 
 def _input(run: RunArtifact, columns: RawColumns | None) -> tuple[str, list[int]]:

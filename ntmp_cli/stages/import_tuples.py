@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,11 +38,11 @@ from ntmp_cli.artifacts.summary_fields import (
 from ntmp_cli.artifacts.temporary_rows import GatheredRows, TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.counting.laws import parse_law
-from ntmp_cli.counting.recorded import exact_rows, known_counts
 from ntmp_cli.counting.strata import knowledge_of, strata_of
-from ntmp_cli.data.user.count_cells import LIKE_SHARES, PASS_KIND, CountColumn, look_like_shares
+from ntmp_cli.data.user.count_cells import CountColumn
 from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
-from ntmp_cli.data.user.images import ImageRows
+from ntmp_cli.data.user.images import ImageRows, images_of_both_kinds
+from ntmp_cli.data.user.import_warnings import warnings_of
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import (
     BlockStatistics,
@@ -69,9 +70,8 @@ log = logging.getLogger(__name__)
 # so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
 STATISTICS_BYTES = 64 * 2**20
-# This many zeros and no count below this limit may mean suppressed counts.
-FEW_ZEROS = 5
-SUPPRESSED_FROM = 3
+# What was recorded in a stratum: a count or a range, perhaps with a law; else it is the name of a law.
+RECORDED = re.compile(r"(\d+)(?:-(\d+))?(?: \((.+)\))?")
 
 # From blocks of row numbers, and the columns of few categories, to the statistics of the blocks, in order.
 StatisticsOf = Callable[[Sequence[NDArray[np.int64]], Sequence[int]], Iterable[BlockStatistics]]
@@ -130,7 +130,7 @@ def import_tuples(
                 work.write_shards(pieces, read.mapping)
                 with publishing(out, plan, if_exists=if_exists) as staging:
                     work.add_shards(staging, pieces)
-                    _write_rest(staging, inputs, read)
+                    _write_rest(staging, inputs, opened, read)
                 return open_artifact(out, "tuples")
         log.info("the tables are read by one process, which says what is special about them")
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
@@ -142,7 +142,7 @@ def import_tuples(
                 for shard in shards:
                     write_shard(staging.file(shard.name), shard, read.mapping, temporary, advance)
                     staging.add(shard.name, rows=len(shard))
-        _write_rest(staging, inputs, read)
+        _write_rest(staging, inputs, opened, read)
     discard_work(out)
     return open_artifact(out, "tuples")
 
@@ -183,7 +183,7 @@ def dry_run(config: ImportTuplesConfig, inputs: Inputs, *, block_bytes: int = BL
     imported = _read(config, opened, problems)
     splits = _split(imported, config)
     sizes = _sizes(imported, splits)
-    for warning in _all_warnings(imported, sizes["strata"].train, has_pool=bool(sizes["unlabeled"].train)):
+    for warning in _all_warnings(opened, imported, sizes["strata"].train, has_pool=bool(sizes["unlabeled"].train)):
         log.warning("%s", warning)
     return Understood(
         **sizes,
@@ -317,7 +317,7 @@ def _shards(read: _Read) -> Iterator[tuple[str, str, int, Iterator[Shard]]]:
     yield "writing the test rows", "rows", len(test), test_shards(test)
 
 
-def _write_rest(staging: Staging, inputs: Inputs, read: _Read) -> None:
+def _write_rest(staging: Staging, inputs: Inputs, opened: ImportSources, read: _Read) -> None:
     """All files but the shards, and the summary."""
     imported, splits, mapping = read.imported, read.splits, read.mapping
     if imported.labels is not None:
@@ -329,7 +329,7 @@ def _write_rest(staging: Staging, inputs: Inputs, read: _Read) -> None:
     staging.add_json(TUPLE_IDS, {split: list(tuples.names) for split, tuples in splits.tuples.items()})
     if imported.tuples.blocks:
         staging.add_json(BLOCKS, {split: list(tuples.blocks) for split, tuples in splits.tuples.items()})
-    staging.summary = _summary(inputs, read)
+    staging.summary = _summary(inputs, opened, read)
     for text in staging.summary.warnings:
         log.warning(text)
 
@@ -347,7 +347,7 @@ def _sizes(imported: ImportedRows, splits: _Splits) -> dict[str, Any]:
     }
 
 
-def _summary(inputs: Inputs, read: _Read) -> TuplesSummary:
+def _summary(inputs: Inputs, opened: ImportSources, read: _Read) -> TuplesSummary:
     imported, splits, mapping = read.imported, read.splits, read.mapping
     shape, dtype, scale = instance_format(mapping)
     sizes = _sizes(imported, splits)
@@ -376,7 +376,7 @@ def _summary(inputs: Inputs, read: _Read) -> TuplesSummary:
         positive_classes=(),
         features=listed_rows(_feature_rows(imported, mapping)),
         notes=(),
-        warnings=_all_warnings(imported, strata, has_pool=bool(sizes["unlabeled"].train)),
+        warnings=_all_warnings(opened, imported, strata, has_pool=bool(sizes["unlabeled"].train)),
         knowledge=None if knowledge is None else KnowledgeSummary.of(knowledge),
         labelled=PoolSizes.of(splits.labelled) if imported.labelled else None,
     )
@@ -396,15 +396,22 @@ def _spec(strata: Sequence[StratumRow]) -> str:
         low, high = min(values), max(values)
         return f"{low}" if low == high else f"{low}-{high}"
 
-    return f"{span([row.n for row in strata])}:{span([round(row.m) for row in strata])}"
+    recorded = [RECORDED.fullmatch(row.counts or str(row.m)) for row in strata]
+    ends = [int(end) for found in recorded if found for end in (found[1], found[2] or found[1])]
+    laws = dict.fromkeys(found[3] if found else row.counts for found, row in zip(recorded, strata, strict=True))
+    named = [law for law in laws if law]
+    law = "" if not named else named[0] if len(named) == 1 else f"{len(named)} laws"
+    counts = f"{span(ends)} ({law})" if ends and law else span(ends) if ends else law
+    return f"{span([row.n for row in strata])}:{counts}"
 
 
-def _all_warnings(imported: ImportedRows, strata: Sequence[StratumRow], *, has_pool: bool) -> tuple[str, ...]:
+def _all_warnings(
+    opened: ImportSources, imported: ImportedRows, strata: Sequence[StratumRow], *, has_pool: bool
+) -> tuple[str, ...]:
     return (
         *_warnings(strata, has_pool=has_pool),
-        *_of_labels(imported),
-        *_of_counts(imported.tuples),
-        *_of_blocks(imported.tuples),
+        *warnings_of(imported),
+        *images_of_both_kinds(opened.main),
     )
 
 
@@ -426,32 +433,6 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
             else "every tuple is half positive, and there is no unlabeled pool: the classes cannot be separated"
         )
     return warnings
-
-
-def _of_labels(imported: ImportedRows) -> Iterator[str]:
-    if imported.labelled:
-        yield f"{imported.labelled:,} rows have a label; each becomes a tuple of one row"
-
-
-def _of_counts(tuples: Grouped) -> Iterator[str]:
-    """Counts that may not be what they seem."""
-    if len(tuples.uncounted):
-        yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
-    if look_like_shares(np.diff(tuples.offsets), tuples.counts):
-        yield f"{LIKE_SHARES}{PASS_KIND.format('proportions')}"
-    counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
-    positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
-    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
-        smallest = int(positive[0])
-        yield (
-            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
-            f"pass --count-law suppress:{smallest}"
-        )
-
-
-def _of_blocks(tuples: Grouped) -> Iterator[str]:
-    if tuples.blocks and len(set(tuples.blocks)) == 1:
-        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
 
 
 def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:

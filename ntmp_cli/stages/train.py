@@ -51,6 +51,7 @@ from ntmp_cli.learning.model_choice import (
     is_table_training,
     network_name,
     require_model,
+    unused_by_closed_form,
     unused_by_tables,
 )
 from ntmp_cli.learning.rated_source import source_for
@@ -103,7 +104,7 @@ def train(
     on_table = is_table_training(config, StoredTuples(tuples).instance)
     if not on_table:
         _require_pool(config, tuples)
-    prior = resolve_prior(config, tuples, prior_from)
+    prior, in_vain = resolve_prior(config, tuples, prior_from), unused_by_closed_form(config)
     config = _resolved(config, tuples).model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
     plan = training_plan(config, tuples, prior)
     store = CheckpointStore(
@@ -115,6 +116,8 @@ def train(
         return kept
     _report_checkpoint(store, options.resume, out)
     _warn_of_other_prior(prior, tuples)
+    if in_vain and not on_table:
+        log.warning("--method %s is computed at once and does not use %s", config.method, _options(in_vain))
 
     def publish(trained: Trained, source: StoredTuples) -> None:
         try:
@@ -351,8 +354,11 @@ def _warn_of_other_prior(prior: Prior, tuples: TuplesArtifact) -> None:
 
 def _warn_of_networks_settings(config: TrainConfig) -> None:
     if unused := unused_by_tables(config) | set(config.ignored):
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
-        log.warning("--model %s on a table does not use %s; --model mlp would", config.model, options)
+        log.warning("--model %s on a table does not use %s; --model mlp would", config.model, _options(unused))
+
+
+def _options(names: set[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names))
 
 
 def _warn_of_unused(config: TrainConfig, method: Method, shape: tuple[int, ...]) -> None:
@@ -369,8 +375,7 @@ def _warn_of_unused(config: TrainConfig, method: Method, shape: tuple[int, ...])
     if (encoder or "").partition(":")[0] not in ("torchvision", "patches", "pca"):
         unused |= given & {"encoder_weights"}
     if unused:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
-        log.warning("--method %s does not use %s", config.method, options)
+        log.warning("--method %s does not use %s", config.method, _options(unused))
     if method.expects_encoder and encoder is None and len(shape) > 1:
         log.warning(
             "--method %s is meant for features of a frozen encoder and learns from raw pixels here; give one, such as "

@@ -10,7 +10,7 @@ from ntmp_cli.counting import recalibration
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import mean_nll
+from ntmp_cli.counting.poisson_binomial import count_log_prob
 from ntmp_cli.counting.recalibration import Recalibration, line_derivatives, looks_mirrored, recalibrate
 
 
@@ -31,10 +31,12 @@ def test_the_line_that_distorted_true_log_odds_is_undone() -> None:
 def test_no_line_of_a_grid_makes_the_counts_more_probable() -> None:
     z, observed = simulated(3, 1, tuples=300)
     line = recalibrate(z, observed)
-    assert line.nll == pytest.approx(float(mean_nll(line.slope * z + line.intercept, observed)), abs=1e-12)
+    assert line.nll == pytest.approx(
+        float(-count_log_prob(line.slope * z + line.intercept, observed).mean(axis=-1)), abs=1e-12
+    )
     for a in np.linspace(0.3, 3, 28):
         for b in np.linspace(-2, 2, 21):
-            assert float(mean_nll(a * z + b, observed)) > line.nll - 1e-7
+            assert float(-count_log_prob(a * z + b, observed).mean(axis=-1)) > line.nll - 1e-7
 
 
 def test_the_slope_stays_below_its_limit() -> None:

@@ -629,10 +629,12 @@ def test_folder_of_gray_images_has_one_channel(tmp_path, rng):
 def test_folder_of_mixed_images_is_read_in_colour(colours, rng):
     root, _ = colours
     gray = write_image(root / "train/cat/0.png", rng.integers(0, 256, (4, 6), dtype=np.uint8))
-    x = load_labelled(f"folder:{root}").x_train
+    data = load_labelled(f"folder:{root}")
+    x = data.x_train
     assert x.shape == (5, 3, 4, 6)
     for channel in x[0]:
         np.testing.assert_array_equal(channel, gray)
+    assert any(note.startswith("images in gray (train/cat/0.png) and in colour (train/") for note in data.notes)
 
 
 def test_folder_without_a_split_gets_a_fixed_one_and_says_so(tmp_path):

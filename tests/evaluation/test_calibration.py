@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import mean_nll
+from ntmp_cli.counting.poisson_binomial import count_log_prob
 from ntmp_cli.evaluation.calibration import (
     BINS,
     COLDEST,
@@ -238,9 +238,11 @@ def test_temperature_by_counts_is_no_worse_than_any_on_a_grid(
     assert temperature.nll <= temperature.nll_at_one
     observed = CountObservations(sizes, m, count_noise(noise))
     if temperature.fit == "fitted":
-        assert temperature.nll == pytest.approx(float(mean_nll(z / temperature.value - shift, observed)))
+        assert temperature.nll == pytest.approx(
+            float(-count_log_prob(z / temperature.value - shift, observed).mean(axis=-1))
+        )
         # A floor between two valleys of a coarse grid may be missed; not the valley that the coarse grid saw.
-        coarse = mean_nll(np.geomspace(0.01, 100, 13)[:, None] * z - shift, observed)
+        coarse = -count_log_prob(np.geomspace(0.01, 100, 13)[:, None] * z - shift, observed).mean(axis=-1)
         assert temperature.nll <= coarse.min() + 1e-9
 
 
@@ -251,7 +253,7 @@ def test_temperature_by_counts_is_a_minimum() -> None:
     temperature = temperature_by_counts(z + np.tile([3.0, -3.0, -3.0], 200), sizes, counts, 0.3)
     observed = CountObservations(sizes, counts)
     best = minimize_scalar(
-        lambda t: float(mean_nll((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3, observed)),
+        lambda t: float(-count_log_prob((z + np.tile([3.0, -3.0, -3.0], 200)) / t - 0.3, observed).mean(axis=-1)),
         bounds=(COLDEST, HOTTEST),
         method="bounded",
         options={"xatol": 1e-9},
@@ -283,5 +285,9 @@ def test_the_likelihoods_beside_a_temperature_that_is_not_fitted_are_those_at_it
         temperature = temperature_by_counts(scores, sizes, counts, 0.1)
         assert temperature.fit in ("uninformative", "undetermined")
         observed = CountObservations(sizes, counts)
-        assert temperature.nll == pytest.approx(float(mean_nll(scores / temperature.value - 0.1, observed)), rel=1e-12)
-        assert temperature.nll_at_one == pytest.approx(float(mean_nll(scores - 0.1, observed)), rel=1e-12)
+        assert temperature.nll == pytest.approx(
+            float(-count_log_prob(scores / temperature.value - 0.1, observed).mean(axis=-1)), rel=1e-12
+        )
+        assert temperature.nll_at_one == pytest.approx(
+            float(-count_log_prob(scores - 0.1, observed).mean(axis=-1)), rel=1e-12
+        )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy import stats
+from scipy.special import expit, logit
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score, roc_auc_score
 
 from ntmp_cli.counting.calibrated_fit import calibrated_fit
@@ -190,3 +192,13 @@ def test_a_rule_does_not_divide_equal_scores() -> None:
     fit = calibrated_fit(rounded.z, rounded.objective)
     assert fit.p[rounded.z > at].sum() / fit.p.sum() >= 0.9
     assert at not in {-2.0, 0.0, 2.0}
+
+
+@pytest.mark.parametrize(("blocks", "freedom"), [(None, 197), (5, 2), (3, 1)])
+def test_intervals_over_few_blocks_have_the_t_quantile_of_blocks(blocks, freedom) -> None:
+    """An error that is estimated from five blocks is uncertain itself, however many tuples they have."""
+    owner = None if blocks is None else np.arange(200) % blocks
+    scored = SimpleNamespace(observed=range(200), blocks=owner, spread=0.0)
+    found = _interval(0.8, 1e-5, 0.0, 0.0, scored, Deployment(0.5))
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(1e-5) / (0.8 * 0.2)
+    assert found.ci == pytest.approx(expit(logit(0.8) + np.array([-half, half])))

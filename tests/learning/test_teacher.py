@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -9,6 +11,7 @@ from scipy.special import expit, logit
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.counting.recorded import records
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.teacher import Teacher, teacher_targets
 from ntmp_cli.learning.trainer import Training, train_scorer
@@ -48,6 +51,24 @@ def test_scores_of_a_teacher_at_another_prior_are_moved():
     moved = teacher_targets(config(), data, Teacher(lambda raw: log_odds(raw) + float(logit(0.8)), 0.8))
     assert moved[0] == pytest.approx(at_half[0], abs=1e-6)
     assert moved[1] == pytest.approx(at_half[1], abs=1e-6)
+
+
+def test_a_posterior_given_a_range_is_that_at_the_rate_of_the_tuples():
+    """By adding up all labellings of three members at the rate of the tuples; the pool has another prior."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(9, 4)).astype(np.float32)
+    counts = records([0, 1, 1], [1, 2, 3])
+    data = ArraySource(x, np.full(3, 3), counts, rng.normal(size=(6, 4)).astype(np.float32))
+    at_prior = TrainConfig(prior=0.9, model="mlp", warmup="teacher", teacher="run")
+    inside, outside = teacher_targets(at_prior, data, Teacher(log_odds, 0.5))
+    z = log_odds(x).reshape(3, 3) + logit(data.task.rate)
+    expected = np.zeros((3, 3))
+    for t, (low, high) in enumerate(((0, 1), (1, 2), (1, 3))):
+        labellings = [y for y in itertools.product((0, 1), repeat=3) if low <= sum(y) <= high]
+        weights = np.exp([np.dot(y, z[t]) for y in labellings])
+        expected[t] = weights @ np.array(labellings) / weights.sum()
+    assert inside == pytest.approx(expected.ravel(), abs=1e-6)
+    assert outside == pytest.approx(expit(log_odds(data.unlabeled) + logit(0.9)), abs=1e-6)
 
 
 def test_an_instance_that_is_used_again_is_scored_once():

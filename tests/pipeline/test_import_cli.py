@@ -695,3 +695,14 @@ def test_tuples_of_one_class_are_warned_of_before_and_at_the_import(words, ntmp_
     rows = [f"t{i // 2},2,{i}" for i in range(8)]
     (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,a", *rows]) + "\n")
     assert "all instances of tuples are of one class" in ntmp_done("import-tuples", "t.csv", *words).err
+
+
+def test_gray_images_beside_colour_ones_are_converted_and_named(ntmp_done, tmp_path):
+    for at, mode in enumerate(["L", "RGB", "L", "RGB"]):
+        folder = tmp_path / "in" / f"t{at // 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, (4, 4), 100 if mode == "L" else (1, 2, 3)).save(folder / f"{at}.png")
+    (tmp_path / "in" / "counts.csv").write_text("tuple_id,count\nt0,1\nt1,0\n")
+    ended = ntmp_done("import-tuples", tmp_path / "in", "--out", tmp_path / "out", "--json")
+    first = f"images in gray ({tmp_path / 'in' / 't0' / '0.png'}) and in colour ({tmp_path / 'in' / 't0' / '1.png'})"
+    assert f"{first}: gray ones get three equal channels" in ended.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_one_column_may_hold_every_kind_of_count(ntmp, tmp_path):
     assert task.strata == [row[:3] for row in strata_of(*rows_of(StoredTuples(tuples)))]
     assert task.knowledge is not None
     assert [m for _, m, _ in task.rated_strata] == [0, 1, 2]
+
+
+def test_ranges_are_shown_as_they_were_recorded(ntmp_done, tmp_path):
+    cells = ["0-1", "1-2", "2-3", "0-3", "1-4", "2-4"]
+    path = write(tmp_path / "t.csv", table_of(np.random.default_rng(0), cells))
+    shown = ntmp_done("import-tuples", path, "--heldout-share", "0", "--dry-run").out
+    rows = [line.split() for line in shown.splitlines() if line.startswith("4 ")]
+    assert [row[1] for row in rows] == sorted(cells, key=lambda cell: next(r[2] for r in rows if r[1] == cell))
+    assert all(len(row[2]) <= 6 for row in rows)
+    ntmp_done("import-tuples", path, "--heldout-share", "0", "--out", tmp_path / "out")
+    assert open_artifact(tmp_path / "out", "tuples").summary.spec == "4:0-4"
+    noisy = write(tmp_path / "n.csv", table_of(np.random.default_rng(0), ["0", "1", "2", "3"]))
+    ntmp_done("import-tuples", noisy, "--count-law", "off-by-one:0.1", "--heldout-share", "0", "--out", tmp_path / "n")
+    assert open_artifact(tmp_path / "n", "tuples").summary.spec == "4:0-3 (off-by-one:0.1)"
 
 
 def test_bad_cells_of_every_kind_are_listed_with_their_rows(ntmp, tmp_path):
@@ -324,6 +339,9 @@ def test_a_law_of_noise_that_training_is_given_is_not_that_of_labels(ntmp_done, 
     assert ntmp_done("train", "--tuples", tmp_path / "out", "--count-noise", "0.1", "--out", tmp_path / "run").code == 0
     stored = open_artifact(tmp_path / "run", "run").summary.task.knowledge.counts
     assert {"0", "1"} & set(stored)
+    shown = ntmp_done("inspect", tmp_path / "run").out
+    assert max(len(line) for line in shown.splitlines() if str(tmp_path) not in line) <= 80
+    assert not re.search(r"None|\\{|\\.\\d{7}", shown), shown
 
 
 def grouped_table(path: Path, groups: int, seed: int, spread: float = 0.0) -> dict[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, stdtrit
 
+from ntmp_cli.prior import score_interval
 from ntmp_cli.prior.estimator import ScoredTuples
 from ntmp_cli.prior.score_interval import prior_interval
 
@@ -52,3 +53,18 @@ def test_scores_beyond_all_bounds_leave_the_interval_finite() -> None:
     low, high = prior_interval([ScoredTuples(1e3 * data.scores, data.sizes, data.counts, 1e3 * data.unlabeled)])
     share = float(expit(1e3 * data.unlabeled).mean())
     assert 0 <= low <= share <= high <= 1
+
+
+@pytest.mark.parametrize("blocks", [None, 6])
+def test_few_blocks_have_the_t_quantile_of_blocks(blocks, monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.random(360) < 0.4
+    z = np.where(y, 1.0, -1.0) + rng.normal(size=360)
+    owner = None if blocks is None else np.arange(120) % blocks
+    scored = ScoredTuples(z, np.full(120, 3), y.reshape(120, 3).sum(axis=1), rng.normal(size=200), blocks=owner)
+    used = []
+    monkeypatch.setattr(
+        score_interval, "stdtrit", lambda freedom, level: used.append(freedom) or stdtrit(freedom, level)
+    )
+    score_interval.prior_interval([scored])
+    assert used == [117 if blocks is None else 3]

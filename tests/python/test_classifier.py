@@ -421,6 +421,28 @@ def test_two_laws_of_noise_are_refused() -> None:
         NTMPClassifier(count_law="round:2", count_noise=0.1).fit(x, ids, counts)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "linear", "heldout_share": 0.2}, "model linear does not use heldout_share: settings of networks"),
+        ({"method": "discriminant", "epochs": 3, "ema": 0.5}, "method discriminant does not use ema, epochs: "),
+    ],
+)
+def test_settings_without_effect_are_named(settings, message) -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    with pytest.warns(UserWarning, match=message):
+        NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=x[::2], prior=0.4)
+
+
+def test_columns_that_lose_their_digits_are_named() -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    with pytest.warns(
+        UserWarning, match="lose the digits of columns 1 of X: subtract their means, or scale X"
+    ) as caught:
+        NTMPClassifier(model="linear").fit(x + np.array([100.0, 1.7e9, 0.0]), ids, counts)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_counts_of_several_classes_are_refused() -> None:
     x, _, ids, counts = rows_and_counts(3)
     with pytest.raises(DataError) as error:

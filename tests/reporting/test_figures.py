@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,9 +89,9 @@ def test_learning_curves_svg_is_well_formed() -> None:
 @pytest.mark.parametrize(
     "recorded",
     [
-        pytest.param([Curve("kmeans", "digits", 0, [], [], [], [])], id="nothing recorded"),
-        pytest.param([Curve("kmeans", "digits", 0, [], [], [], [(1, 0.6)])], id="one accuracy"),
-        pytest.param([Curve("uu", "digits", s, [1], [0.5 + s], [None], [(1, 0.6)]) for s in (0, 1)], id="one epoch"),
+        pytest.param(
+            [*curves(["uu"], ["digits"]), Curve("kmeans", "digits", 0, [], [], [], [(1, 0.6)])], id="one accuracy"
+        ),
         pytest.param([Curve("uu", "digits", 0, [1, 2], [math.nan, math.inf], [1.0, 2.0], [])], id="not finite"),
         pytest.param(curves([f"method {i} lr=0.00{i}" for i in range(31)], ["digits"]), id="more than the palette"),
         pytest.param(curves(["_hidden", "a" * 200], ["g" * 300]), id="odd labels"),
@@ -98,6 +99,30 @@ def test_learning_curves_svg_is_well_formed() -> None:
 )
 def test_learning_curves_show_whatever_was_recorded(recorded: list[Curve]) -> None:
     assert opened(learning_curves(recorded, title="Study " * 40)["png"]).width == 1000
+
+
+def axes_of(svg: bytes) -> int:
+    return len(set(re.findall(rb'id="(axes_\d+)"', svg)))
+
+
+@pytest.mark.parametrize(
+    "at_once",
+    [
+        pytest.param([Curve("kmeans", "digits", 0, [], [], [], [])], id="nothing recorded"),
+        pytest.param([Curve("count", "t.csv", s, [1], [None], [0.9], [(1, 0.6)]) for s in (0, 1)], id="one epoch"),
+    ],
+)
+def test_what_was_computed_at_once_has_no_learning_curve(at_once: list[Curve]) -> None:
+    assert learning_curves(at_once, title="Study") == {}
+    beside = [*at_once, *curves(["uu"], ["digits"]), *curves(["uu"], ["other"])]
+    groups = {"digits", "other"}
+    assert axes_of(learning_curves(beside, title="Study")["svg"]) == 3 * len(groups)
+
+
+def test_no_panel_of_a_figure_is_empty() -> None:
+    untested = [replace(curve, accuracy=[]) for curve in curves(["uu"], ["digits"])]
+    assert axes_of(learning_curves(untested, title="Study")["svg"]) == 2
+    assert axes_of(reliability_diagrams(diagrams(["uu"], ["digits"], ("none",)), title="Study")["svg"]) == 1
 
 
 def test_no_curves_give_no_figure() -> None:

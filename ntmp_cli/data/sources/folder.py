@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,8 @@ def folder(request: SourceRequest) -> LabelledData:
     classes = tuple(sorted({label for listing in splits for label in listing.labels}))
     require_two_classes(classes, str(path))
     files = [file for listing in splits for file in listing.files]
-    x = stack(path, files, read_all(path, files, request.resize))
+    images = read_all(path, files, request.resize)
+    x, gray = stack(path, files, images), [image.ndim == 2 for image in images]
     y = np.array([classes.index(label) for listing in splits for label in listing.labels], dtype=np.int64)
     if len(splits) == 2:
         train, test = np.split(np.arange(len(x)), [len(splits[0].files)])
@@ -57,8 +58,15 @@ def folder(request: SourceRequest) -> LabelledData:
         classes=classes,
         positive=default_positive(classes),
         scale=255.0,
-        notes=notes,
+        notes=(*notes, *_both_kinds(path, files, x.shape[1], gray)),
     )
+
+
+def _both_kinds(path: Path, files: Sequence[Path], channels: int, gray: Sequence[bool]) -> Iterator[str]:
+    """What is done about images of which some are gray and some in colour."""
+    if channels == 3 and any(gray):
+        first = {kind: files[gray.index(kind)].relative_to(path) for kind in (True, False)}
+        yield f"images in gray ({first[True]}) and in colour ({first[False]}): gray ones get three equal channels"
 
 
 def find_splits(path: Path) -> tuple[list[Listing], tuple[str, ...]]:

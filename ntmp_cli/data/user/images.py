@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ntmp_cli.data.folders import SUFFIXES, subfolders
 from ntmp_cli.data.formats import Images, read_image
 from ntmp_cli.data.user.mapping import ImageFeatures
 from ntmp_cli.data.user.problems import Problems
-from ntmp_cli.data.user.rows import Role, Rows
+from ntmp_cli.data.user.rows import Role, Rows, RowSource
 from ntmp_cli.data.user.table_files import Kind, TableFile
 from ntmp_cli.errors import DataError
 
@@ -39,6 +39,8 @@ class ImageFormat:
     only_gray: bool = False
     allow_outside: bool = False
     """Whether a table may name images outside of its folder."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """The first image in gray, and the first in colour."""
 
     def features(self) -> ImageFeatures | None:
         if self.size is None:
@@ -53,6 +55,7 @@ class ImageFormat:
             height, width = self.size
             what = f"is {image.shape[1]}×{image.shape[0]}, but {self.first} is {width}×{height}"
             return what if self.resize or self.only_gray else f"{what}: bring all to one size with --resize"
+        self.seen.setdefault("gray" if image.ndim == 2 else "colour", place)
         if image.ndim == 3:
             if self.only_gray:
                 return "is in colour, but the run was trained on gray images"
@@ -86,6 +89,11 @@ class ImageRows:
 
     def image_features(self) -> ImageFeatures | None:
         return self._image_format.features()
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """The first image in gray, and the first in colour, of all that were read."""
+        return self._image_format.seen
 
     def rows(self, problems: Problems) -> Iterator[Rows]:
         with ThreadPoolExecutor() as pool:
@@ -137,6 +145,13 @@ class ImageRows:
 
     def place(self, row: int) -> str:
         return self._places[row]
+
+
+def images_of_both_kinds(source: RowSource) -> Iterator[str]:
+    """What is done about images of which some are gray and some in colour."""
+    seen = source.seen if isinstance(source, ImageRows) else {}
+    if len(seen) == 2:
+        yield f"images in gray ({seen['gray']}) and in colour ({seen['colour']}): gray ones get three equal channels"
 
 
 def tuple_folders(path: Path, image_format: ImageFormat) -> tuple[ImageRows, ImageRows | None, list[str]]:

@@ -108,6 +108,20 @@ class TableFeatures(_Stored):
         return [column.name for column in self.columns]
 
     @property
+    def feature_names(self) -> list[str]:
+        """A name for every feature that the classifier sees."""
+        names: list[str] = []
+        for column in self.columns:
+            if column.kind == "numeric":
+                names.append(column.name)
+            elif column.kind == "one-hot":
+                names += [f"{column.name}={category}" for category in column.categories]
+            else:
+                names += [f"{column.name} hash {number}" for number in range(column.width)]
+            names += [f"{column.name} missing"] if column.indicator else []
+        return names
+
+    @property
     def categorical(self) -> set[str]:
         return {column.name for column in self.columns if column.kind != "numeric"}
 

@@ -1,0 +1,45 @@
+"""What an import read that may not be what the user meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ntmp_cli.counting.recorded import exact_rows, known_counts
+from ntmp_cli.data.user.count_cells import LIKE_SHARES, PASS_KIND, look_like_shares
+from ntmp_cli.data.user.grouping import Grouped
+from ntmp_cli.data.user.reading import ImportedRows
+
+# This many zeros and no count below this limit may mean suppressed counts.
+FEW_ZEROS = 5
+SUPPRESSED_FROM = 3
+
+
+def warnings_of(imported: ImportedRows) -> Iterator[str]:
+    """All that can be said of labels, counts and blocks."""
+    if imported.labelled:
+        yield f"{imported.labelled:,} rows have a label; each becomes a tuple of one row"
+    yield from _of_counts(imported.tuples)
+    yield from _of_blocks(imported.tuples)
+
+
+def _of_counts(tuples: Grouped) -> Iterator[str]:
+    """Counts that may not be what they seem."""
+    if len(tuples.uncounted):
+        yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
+    if look_like_shares(np.diff(tuples.offsets), tuples.counts):
+        yield f"{LIKE_SHARES}{PASS_KIND.format('proportions')}"
+    counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
+    positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
+    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
+        smallest = int(positive[0])
+        yield (
+            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
+            f"pass --count-law suppress:{smallest}"
+        )
+
+
+def _of_blocks(tuples: Grouped) -> Iterator[str]:
+    if tuples.blocks and len(set(tuples.blocks)) == 1:
+        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
