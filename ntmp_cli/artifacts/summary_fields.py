@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
@@ -26,6 +27,8 @@ Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+# What was recorded in a stratum: a count or a range, perhaps with a law; else it is the name of a law.
+RECORDED = re.compile(r"(\d+)(?:-(\d+))?(?: \((.+)\))?")
 
 
 class Record(BaseModel):
@@ -105,6 +108,24 @@ class StratumRow(Record):
 def strata_rows(strata: Iterable[CountStratum]) -> tuple[StratumRow, ...]:
     """Tuples of equal length and count, as a manifest lists them."""
     return tuple(StratumRow.of(*row) for row in strata)
+
+
+def spec_of(strata: Sequence[StratumRow]) -> str:
+    """Short words for the tuples, as in the results table."""
+    if len(strata) <= 3:
+        return "+".join(f"{row.n}:{row.counts or row.m}" for row in strata)
+
+    def span(values: Sequence[int]) -> str:
+        low, high = min(values), max(values)
+        return f"{low}" if low == high else f"{low}-{high}"
+
+    recorded = [RECORDED.fullmatch(row.counts or str(row.m)) for row in strata]
+    ends = [int(end) for found in recorded if found for end in (found[1], found[2] or found[1])]
+    laws = dict.fromkeys(found[3] if found else row.counts for found, row in zip(recorded, strata, strict=True))
+    named = [law for law in laws if law]
+    law = "" if not named else named[0] if len(named) == 1 else f"{len(named)} laws"
+    counts = f"{span(ends)} ({law})" if ends and law else span(ends) if ends else law
+    return f"{span([row.n for row in strata])}:{counts}"
 
 
 class BySplit(Record, Generic[T]):

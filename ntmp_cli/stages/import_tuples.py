@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from ntmp_cli.artifacts.summary_fields import (
     Sizes,
     Strata,
     StratumRow,
+    spec_of,
     strata_rows,
 )
 from ntmp_cli.artifacts.temporary_rows import GatheredRows, TemporaryRows
@@ -70,8 +70,6 @@ log = logging.getLogger(__name__)
 # so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
 STATISTICS_BYTES = 64 * 2**20
-# What was recorded in a stratum: a count or a range, perhaps with a law; else it is the name of a law.
-RECORDED = re.compile(r"(\d+)(?:-(\d+))?(?: \((.+)\))?")
 
 # From blocks of row numbers, and the columns of few categories, to the statistics of the blocks, in order.
 StatisticsOf = Callable[[Sequence[NDArray[np.int64]], Sequence[int]], Iterable[BlockStatistics]]
@@ -358,7 +356,7 @@ def _summary(inputs: Inputs, opened: ImportSources, read: _Read) -> TuplesSummar
     images = mapping.features if isinstance(mapping.features, ImageFeatures) else None
     return TuplesSummary(
         dataset=_name_of(inputs.main),
-        spec=_spec(strata),
+        spec=spec_of(strata),
         instance=InstanceSummary(
             shape=tuple(shape),
             dtype=dtype.name,
@@ -385,24 +383,6 @@ def _summary(inputs: Inputs, opened: ImportSources, read: _Read) -> TuplesSummar
 def _feature_rows(imported: ImportedRows, mapping: FeatureMapping) -> tuple[FeatureRow, ...]:
     missing = imported.survey.missing
     return feature_rows(mapping, [] if missing is None else missing.tolist())
-
-
-def _spec(strata: Sequence[StratumRow]) -> str:
-    """Short words for the tuples, as in the results table."""
-    if len(strata) <= 3:
-        return "+".join(f"{row.n}:{row.counts or row.m}" for row in strata)
-
-    def span(values: Sequence[int]) -> str:
-        low, high = min(values), max(values)
-        return f"{low}" if low == high else f"{low}-{high}"
-
-    recorded = [RECORDED.fullmatch(row.counts or str(row.m)) for row in strata]
-    ends = [int(end) for found in recorded if found for end in (found[1], found[2] or found[1])]
-    laws = dict.fromkeys(found[3] if found else row.counts for found, row in zip(recorded, strata, strict=True))
-    named = [law for law in laws if law]
-    law = "" if not named else named[0] if len(named) == 1 else f"{len(named)} laws"
-    counts = f"{span(ends)} ({law})" if ends and law else span(ends) if ends else law
-    return f"{span([row.n for row in strata])}:{counts}"
 
 
 def _all_warnings(
