@@ -360,8 +360,10 @@ MISTAKES = {
     ),
     "counts that are none": (
         "tuple_id,count,a,b\nx,1.5,1,2\nx,1.5,3,4\ny,-1,1,2\nz,,1,2\n",
-        "3 problems in the data, nothing was written\n  {t} row 1: the count 1.5 is not 0, 1, 2 …\n"
-        "  {t} row 2: the count 1.5 is not 0, 1, 2 …\n  {t} row 3: the count -1 is not 0, 1, 2 …\n",
+        "3 problems in the data, nothing was written\n"
+        "  {t} row 1: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages\n"
+        "  {t} row 2: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages\n"
+        "  {t} row 3: the count -1 is not 0, 1, 2 …\n",
     ),
     "count without tuple": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,3,4\n,1,1,2\n",
