@@ -37,10 +37,9 @@ from ntmp_cli.artifacts.summary_fields import (
 from ntmp_cli.artifacts.temporary_rows import GatheredRows, TemporaryRows
 from ntmp_cli.config import ImportTuplesConfig
 from ntmp_cli.counting.laws import parse_law
-from ntmp_cli.counting.recorded import exact_rows, known_counts
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.data.user.count_cells import CountColumn
-from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks
+from ntmp_cli.data.user.grouping import Grouped, hold_out, hold_out_blocks, warnings_of_blocks, warnings_of_counts
 from ntmp_cli.data.user.images import ImageRows
 from ntmp_cli.data.user.inputs import ImportOptions, Inputs, open_inputs
 from ntmp_cli.data.user.mapping import (
@@ -69,9 +68,6 @@ log = logging.getLogger(__name__)
 # so wide (more than 1,024 columns) that a block would be larger than this.
 STATISTICS_ROWS = 8192
 STATISTICS_BYTES = 64 * 2**20
-# This many zeros and no count below this limit may mean suppressed counts.
-FEW_ZEROS = 5
-SUPPRESSED_FROM = 3
 
 # From blocks of row numbers, and the columns of few categories, to the statistics of the blocks, in order.
 StatisticsOf = Callable[[Sequence[NDArray[np.int64]], Sequence[int]], Iterable[BlockStatistics]]
@@ -398,8 +394,8 @@ def _all_warnings(imported: ImportedRows, strata: Sequence[StratumRow], *, has_p
     return (
         *_warnings(strata, has_pool=has_pool),
         *_of_labels(imported),
-        *_of_counts(imported.tuples),
-        *_of_blocks(imported.tuples),
+        *warnings_of_counts(imported.tuples),
+        *warnings_of_blocks(imported.tuples),
     )
 
 
@@ -424,25 +420,6 @@ def _warnings(strata: Sequence[StratumRow], *, has_pool: bool) -> list[str]:
 def _of_labels(imported: ImportedRows) -> Iterator[str]:
     if imported.labelled:
         yield f"{imported.labelled:,} rows have a label; each becomes a tuple of one row"
-
-
-def _of_counts(tuples: Grouped) -> Iterator[str]:
-    """Counts that may not be what they seem."""
-    if len(tuples.uncounted):
-        yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
-    counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
-    positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
-    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
-        smallest = int(positive[0])
-        yield (
-            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
-            f"pass --count-law suppress:{smallest}"
-        )
-
-
-def _of_blocks(tuples: Grouped) -> Iterator[str]:
-    if tuples.blocks and len(set(tuples.blocks)) == 1:
-        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
 
 
 def _raw_features(opened: ImportSources, survey: Survey) -> tuple[RawFeature, ...]:

@@ -9,9 +9,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ntmp_cli.counting.recorded import EXACT, Counts, as_records, as_text, join, records, simplest
+from ntmp_cli.counting.recorded import (
+    EXACT,
+    Counts,
+    as_records,
+    as_text,
+    exact_rows,
+    join,
+    known_counts,
+    records,
+    simplest,
+)
 from ntmp_cli.data.user.count_cells import NONE, CellError, CountColumn
 from ntmp_cli.data.user.problems import Problems
+
+# This many zeros and no count below this limit may mean suppressed counts.
+FEW_ZEROS = 5
+SUPPRESSED_FROM = 3
 
 RowNumbers = NDArray[np.int64]
 
@@ -212,3 +226,23 @@ def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, 
 def _is_movable(law: str) -> bool:
     """Whether a recorded count less a known positive is recorded by the same law."""
     return law.partition(":")[0] in ("exact", "gaussian", "laplace", "geometric")
+
+
+def warnings_of_counts(tuples: Grouped) -> Iterator[str]:
+    """Counts that may not be what they seem."""
+    if len(tuples.uncounted):
+        yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
+    counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
+    positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
+    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
+        smallest = int(positive[0])
+        yield (
+            f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
+            f"pass --count-law suppress:{smallest}"
+        )
+
+
+def warnings_of_blocks(tuples: Grouped) -> Iterator[str]:
+    """Blocks that cannot be divided."""
+    if tuples.blocks and len(set(tuples.blocks)) == 1:
+        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
