@@ -33,7 +33,7 @@ from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import conditional_slope
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
-from ntmp_cli.errors import ArtifactError, UsageError
+from ntmp_cli.errors import ArtifactError, NotIdentifiableError, UsageError
 from ntmp_cli.evaluation.audit_calibration import audit_folds
 from ntmp_cli.evaluation.count_audit import CountAudit
 from ntmp_cli.evaluation.expected_of_run import as_json, deployment, expected_of_run, scored_counts
@@ -182,6 +182,11 @@ def _judge(
     config: AuditConfig, tuples: TuplesArtifact, run: RunArtifact, options: CrossFitOptions, *, shared: bool
 ) -> _Judged:
     """`shared`: whether tuples share instances, so that folds are not independent."""
+    if run.summary.tuple_rate in (0, 1):
+        raise NotIdentifiableError(
+            f"{tuples.path}: all tuple instances are of one class, so nothing tells a wrong count from a right one",
+            hint="Audit tuples with 0 < m < n, or of several rates.",
+        )
     scores = read_scores(run)
     stored, spread = _stored(run, scores), run.summary.spread or 0.0
     first = (

@@ -75,7 +75,7 @@ class FittedTable:
     """Of the pool by the same fits, each of a share of it: by the fit to all tuples they would be surer."""
     spread: float
     nll: float
-    """Mean −log P(observation) of the judged tuples; of those and the pool where tuples are of one class."""
+    """Mean −log P(observation) of the judged tuples; where they are of one class, mean −log of the terms of Eq. 46b."""
     learners: Sequence[dict[str, Any]]
 
 
