@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_COLUMNS = 8
+# Values inside values that are shown: a damaged manifest may nest them without end.
+MOST_LEVELS = 3
 # z from which on the orientation of a run is certain, as `train` says too.
 CERTAIN = 3.0
 PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
@@ -342,16 +344,18 @@ def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest)
     console.print(f"all {len(manifest.files)} files match their hashes (ntmp {manifest.package_version})")
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any, levels: int = MOST_LEVELS) -> str:
     """A value in few words, none where there is none; hashes with 16 digits, as in the lineage. `--json` has all."""
+    if isinstance(value, Mapping | list | tuple) and value and levels == 0:
+        return "…"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {text}" for name, one in value.items() if (text := _plain(one)))
+        return ", ".join(f"{name} {text}" for name, one in value.items() if (text := _plain(one, levels - 1)))
     if isinstance(value, list | tuple):
         more = f" and {len(value) - MOST_COLUMNS} more" if len(value) > MOST_COLUMNS else ""
-        return ", ".join(map(_plain, value[:MOST_COLUMNS])) + more
+        return ", ".join(_plain(one, levels - 1) for one in value[:MOST_COLUMNS]) + more
     is_hash = isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits)
     return value[:16] if is_hash else "" if value is None else str(value)
