@@ -208,9 +208,9 @@ def workers_of(
     engine: str | None, jobs: int | None, ray_address: str | None, threads: int = 1, *, gpu: bool = False
 ) -> Workers | None:
     """The processes that --engine, --jobs and --ray-address ask for; None for this process alone."""
+    if ray_address is not None and engine != "ray":
+        raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
     if engine is None and jobs is None:
-        if ray_address is not None:
-            raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
         return None
     from ntmp_cli.artifacts.partition_calls import Workers
     from ntmp_cli.sweeps.engine import Resources, engines

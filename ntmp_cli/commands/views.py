@@ -356,6 +356,6 @@ def _plain(value: Any, levels: int = MOST_LEVELS) -> str:
         return ", ".join(f"{name} {text}" for name, one in value.items() if (text := _plain(one, levels - 1)))
     if isinstance(value, list | tuple):
         more = f" and {len(value) - MOST_COLUMNS} more" if len(value) > MOST_COLUMNS else ""
-        return ", ".join(_plain(one, levels - 1) for one in value[:MOST_COLUMNS]) + more
+        return ", ".join(_plain(one, levels - 1) or "any" for one in value[:MOST_COLUMNS]) + more
     is_hash = isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits)
     return value[:16] if is_hash else "" if value is None else str(value)

@@ -8,6 +8,12 @@ then is a tuple of one member whose likelihood over its label is that of belongi
     its derivative by z: σ(z + d) − σ(z),    d = logit π − logit ρ
 
 Where π is the rate of the tuples, d is 0 and pool rows say nothing.
+
+Counts that are not exact have probabilities at the rate ᾱ of the tuples, so their likelihood is that of the log-odds
+z − s there, times p_ᾱ/p_ρ of every member (Eq. 46b with ᾱ for π), up to a constant. For exact counts this is the
+likelihood of z itself, up to another constant:
+
+    log P(record | z − s) + Σ_i [log(1 + e^(z_i−s)) − log(1 + e^(z_i))],    s = logit ρ − logit ᾱ
 """
 
 from __future__ import annotations
@@ -46,6 +52,11 @@ class PooledObjective:
         """What log-odds at the prior exceed those at ρ by (d of Eq. 46b)."""
         return float(logit(self.prior) - logit(self.rate))
 
+    @cached_property
+    def _back(self) -> float:
+        """s: what log-odds at ρ exceed those at the rate of the tuples by, where that matters."""
+        return 0.0 if self.tuples.observed.exact else float(logit(self.rate) - logit(self.tuple_rate))
+
     def pool_log_prob(self, z: Floats) -> Floats:
         """log p_U(x)/p_ρ(x) of pool rows (Eq. 46b)."""
         least = np.log1p(-self.prior) - np.log1p(-self.rate)
@@ -54,14 +65,21 @@ class PooledObjective:
 
     def log_prob(self, z: Floats) -> Floats:
         """Of every tuple and then of every pool row, without weights."""
-        members = self.tuples.observed.instances
-        return np.concatenate([self.tuples.log_prob(z[:members]), self.pool_log_prob(z[members:])])
+        observed, back = self.tuples.observed, self._back
+        members, pool = np.split(z, [observed.instances])
+        ratios = np.logaddexp(0, members - back) - np.logaddexp(0, members)
+        of_tuples = self.tuples.log_prob(members - back) + np.bincount(observed.owner, ratios, len(observed))
+        return np.concatenate([of_tuples, self.pool_log_prob(pool)])
 
     def value_and_gradient(self, z: Floats) -> tuple[float, Floats]:
         """The objective and its derivative by the score of every row (Eqs. 25 and 46b)."""
-        members = self.tuples.observed.instances
-        value, gradient = self.tuples.value_and_gradient(z[:members])
-        pool = z[members:]
+        observed, back, weights = self.tuples.observed, self._back, self.tuples.weights
+        members, pool = np.split(z, [observed.instances])
+        value, gradient = self.tuples.value_and_gradient(members - back)
+        if back != 0:
+            each = 1.0 if weights is None else weights[observed.owner]
+            value += float(np.sum(each * (np.logaddexp(0, members - back) - np.logaddexp(0, members))))
+            gradient = gradient + each * (expit(members - back) - expit(members))
         slope = expit(pool + self.shift) - expit(pool)
         return value + float(self.pool_log_prob(pool).sum()), np.concatenate([gradient, slope])
 

@@ -82,7 +82,8 @@ class _Writer:
             case nn.Flatten(start_dim=1, end_dim=-1):
                 return self.add("Flatten", x, axis=1)
             case nn.Linear():
-                return self.add("Gemm", x, layer.weight, layer.bias, transB=1)
+                product = self.add("MatMul", x, layer.weight.T)  # of inputs of any rank, as in torch
+                return product if layer.bias is None else self.add("Add", product, layer.bias)
             case nn.BatchNorm1d() | nn.BatchNorm2d():
                 statistics = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
                 if any(tensor is None for tensor in statistics):

@@ -12,6 +12,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import logit
 from scipy.stats import binom
 
+from ntmp_cli.counting import recorded
 from ntmp_cli.counting.laws import Exact, NoiseLaw, OffByOne
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
@@ -58,6 +59,24 @@ def test_densities_of_tuples_and_pool_are_those_summed_over_labels(n: int, m: in
         assert logs[t] + np.log(p[members]).sum() - binom.logpmf(m, n, rho) == pytest.approx(np.log(density))
     pool = 0.35 * POSITIVE + 0.65 * NEGATIVE
     np.testing.assert_allclose(np.exp(logs[3:]) * p[x[3 * n :]], pool[x[3 * n :]])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (1, 3), (2, 2)])
+def test_the_density_of_a_range_is_at_the_rate_of_the_tuples(low: int, high: int) -> None:
+    """Random tuples of which a range is recorded: a sum over the labels that it allows, at the rate of the tuples."""
+    records = recorded.records(np.array([low, 0]), np.array([high, 2]), recorded.EXACT)
+    rate, prior, members = 0.4, 0.8, np.array([0, 3, 1])
+    objective = PooledObjective(CountObjective(CountObservations([3, 3], records)), 9, prior, rate)
+    rho = objective.rate
+    z = np.log(rho * POSITIVE) - np.log((1 - rho) * NEGATIVE)
+    log_prob = objective.log_prob(np.concatenate([z[members], z[[2, 2, 0]], z[np.arange(9) % 4]]))[0]
+    by_label = np.stack([(1 - rate) * NEGATIVE, rate * POSITIVE])
+    density = sum(
+        np.prod(by_label[list(labels), members]) for labels in product((0, 1), repeat=3) if low <= sum(labels) <= high
+    )
+    p = rho * POSITIVE + (1 - rho) * NEGATIVE
+    constant = 3 * np.log((1 - rate) / (1 - rho))
+    assert log_prob + constant + np.log(p[members]).sum() == pytest.approx(np.log(density))
 
 
 def test_memberships_of_single_rows_sum_to_one() -> None:

@@ -41,6 +41,16 @@ def test_a_graph_gives_the_scores_of_its_network(network, shape):
     assert len(session.run(["score"], {"rows": rows.numpy()[:1]})[0]) == 1
 
 
+def test_a_linear_layer_takes_inputs_of_any_rank():
+    runtime = pytest.importorskip("onnxruntime")
+    scorer = scorer_of(nn.Sequential(nn.Linear(13, 3), nn.ReLU(), nn.Flatten(), nn.Linear(78, 1, bias=False)), IMAGES)
+    rows = torch.randint(0, 256, (4, *IMAGES), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    session = runtime.InferenceSession(layer_graph(scorer, None, 1.0, rows))
+    with torch.no_grad():
+        expected = scorer(rows).numpy()
+    np.testing.assert_allclose(session.run(["score"], {"rows": rows.numpy()})[0], expected, rtol=1e-4, atol=1e-5)
+
+
 class Doubled(nn.Linear):
     """A layer that is a common one by name only."""
 

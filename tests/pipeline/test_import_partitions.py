@@ -212,8 +212,9 @@ def test_what_workers_cannot_read_is_refused(tables, tmp_path, ntmp):
     words = ("import-tuples", *words_of(tables), "--out", tmp_path / "out")
     ended = ntmp(*words, "--engine", "rai")
     assert (ended.code, "unknown engine 'rai'; did you mean 'ray'" in ended.err) == (2, True)
-    ended = ntmp(*words, "--ray-address", "auto")
-    assert (ended.code, "--ray-address needs --engine ray" in ended.err) == (2, True)
+    for more in ((), ("--jobs", 2), ("--engine", "local")):
+        ended = ntmp(*words, *more, "--ray-address", "auto")
+        assert (ended.code, "--ray-address needs --engine ray" in ended.err) == (2, True)
     assert [file.name for file in tmp_path.iterdir()] == ["t.npz"]
 
 

@@ -71,8 +71,8 @@ class TableData:
 
     @cached_property
     def one_class(self) -> bool:
-        """All members are positive, or none is: tuples alone then say nothing."""
-        return self.observed.rate in (0.0, 1.0)
+        """All members are known to be positive, or none: tuples alone then say nothing."""
+        return self.observed.exact and self.observed.rate in (0.0, 1.0)
 
     @cached_property
     def pool_rows(self) -> Ints:

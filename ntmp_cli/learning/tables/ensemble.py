@@ -22,6 +22,7 @@ from scipy.special import logit
 
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.pooled import PooledObjective
+from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.fits import (
     BOOSTED,
@@ -106,6 +107,7 @@ def fit_table(
     By default tuples are judged fold by fold and the learners are fitted to all of them; given splits judge instead,
     and the fit is to the tuples that some split learns from.
     """
+    _require_two_classes(data)
     cross_fitting = folds(data, rng) if splits is None else splits
     if data.one_class and len(cross_fitting) == 1:  # folds of the pool alone
         cross_fitting = [*cross_fitting] * FOLDS
@@ -114,7 +116,7 @@ def fit_table(
     pooled = len(data.pool_rows) > 0 and len(cross_fitting) > 1 and spread == 0
     families = _families(data, model, pooled=pooled)
     judged = np.unique(np.concatenate([split.judged for split in cross_fitting]))
-    judge = _Judge(data.subset(judged), spread)
+    judge = _Judge(data.subset(judged), spread, data)
     scores = _out_of_fold(data, _all_settings(data, families, cross_fitting), cross_fitting, spread)
     learners = [_best(family, scores, judge) for family in families]
     losses = np.stack([learner.losses for learner in learners])
@@ -136,6 +138,24 @@ def fit_table(
         spread=spread,
         nll=float(judge.losses(_OutOfFold(mean_scores, pool_scores)).mean()),
         learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
+    )
+
+
+def _require_two_classes(data: TableData) -> None:
+    """Refuse tuples that may all be of one class, unless a pool of known prior can be compared with them."""
+    observed = data.observed
+    positives, members = observed.rate * observed.instances, observed.instances
+    if 0.5 <= positives <= members - 0.5 or (data.one_class and len(data.pool_rows)):
+        return
+    if data.one_class:
+        raise NotIdentifiableError(
+            "all tuple instances are of one class, so nothing tells the classes apart",
+            hint="Give an unlabeled pool and its class prior, which must differ clearly from the rate of the tuples; "
+            "or use tuples with 0 < m < n, or of several rates.",
+        )
+    raise NotIdentifiableError(
+        "what is recorded of the tuples is likeliest if all their instances are of one class",
+        hint="Add tuples with fewer and with more positives, such as some that are known to have none.",
     )
 
 
@@ -179,8 +199,9 @@ class _Judge:
     Observations are those of tuples; where tuples are of one class also that rows are in the pool (Eq. 46b).
     """
 
-    def __init__(self, judging: TableData, spread: float) -> None:
-        self._data, self._pool = judging, judging.pool_rows if judging.one_class else None
+    def __init__(self, judging: TableData, spread: float, everything: TableData) -> None:
+        self._data, self._rate = judging, everything.weighted_rate
+        self._pool = everything.pool_rows if everything.one_class else None
         self.objective = judging.objective(spread)
 
     def losses(self, scores: _OutOfFold) -> Floats:
@@ -188,7 +209,7 @@ class _Judge:
         if self._pool is None:
             return -self.objective.log_prob(scores.members)
         z, pooled = np.concatenate([scores.members, scores.pool[self._pool]]), self._pooled
-        return -pooled.log_prob(z + float(logit(pooled.rate) - logit(self._data.weighted_rate)))
+        return -pooled.log_prob(z + float(logit(pooled.rate) - logit(self._rate)))
 
     @cached_property
     def _pooled(self) -> PooledObjective:
@@ -285,11 +306,13 @@ def _out_of_fold(
     pool = np.empty((0, data.x.shape[1])) if data.unlabeled is None else data.unlabeled
     x, members = np.concatenate([data.x, pool]), len(data.x)
     scores = {setting: np.full(len(x), np.nan) for setting in settings}
+    fold = np.arange(len(pool)) % len(splits)
+    fold[data.pool_rows] = np.arange(len(data.pool_rows)) % len(splits)  # as many of those that are learned from
     for number, split in enumerate(splits):
-        rows = np.concatenate([data.rows(split.judged), np.arange(members + number, len(x), len(splits))])
+        rows = np.concatenate([data.rows(split.judged), members + np.flatnonzero(fold == number)])
         judged = x[rows]
         standardised = data.standardisation(judged)
-        others = data.pool_rows[data.pool_rows % len(splits) != number]
+        others = data.pool_rows[fold[data.pool_rows] != number]
         for setting, fit in fits(data.subset(split.training), data, settings, spread, others):
             scores[setting][rows] = fit.scores(judged, standardised)
     kept = data.rows(np.concatenate([split.judged for split in splits]))

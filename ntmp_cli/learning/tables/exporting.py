@@ -69,7 +69,7 @@ class Graph:
             opset_imports=[self.helper.make_opsetid(domain, version) for domain, version in OPSETS.items()],
             ir_version=IR_VERSION,
         )
-        checker.check_model(model)
+        checker.check_model(model, full_check=True)
         content: bytes = model.SerializeToString(deterministic=True)
         return content
 

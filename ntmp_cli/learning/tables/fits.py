@@ -147,7 +147,7 @@ def fits(
     alone, pooled = ([s for s in settings if s.pooled == which] for which in (False, True))
     penalties = {s.penalty for s in settings if s.family != SOFT}
     path: dict[float, LinearModel] = {}
-    if penalties and not data.one_class:
+    if penalties and (alone or not data.one_class):  # a fold may be of one class where the data are not
         path = linear_path(data, everything.standardisation, sorted(penalties), spread)
     objective = data.objective(spread)
     for setting in alone:

@@ -62,8 +62,11 @@ def train_table(
             hint="Give the prior of an unlabeled pool, other than 0.5, or add tuples of another rate.",
         )
     data, splits = _table_data(config, source, heldout, prior_is_known=prior_is_known)
-    if task.rate in (0, 1):
-        _require_pool_beside_one_class(config, data)
+    if data.one_class and is_estimator(config.model):
+        raise NotIdentifiableError(
+            f"all tuple instances are of one class, which model {config.model} cannot learn from",
+            hint="Use model auto, linear or trees with an unlabeled pool and its prior.",
+        )
     fitted = _fit(config, data, stream(config.seed, "tables"), splits, estimator)
     if data.weights is not None and isinstance(fitted, FittedTable) and not data.one_class:
         fitted = _at_rate_of_tuples(data, fitted)
@@ -102,21 +105,6 @@ def train_table(
         prior=prior,
         orientation_z=z,
         spread=fitted.spread,
-    )
-
-
-def _require_pool_beside_one_class(config: TrainConfig, data: TableData) -> None:
-    """Refuse tuples of one class that nothing can be compared with."""
-    why, hint = "", "Give an unlabeled pool and its class prior, or use tuples with 0 < m < n, or of several rates."
-    if is_estimator(config.model):
-        why, hint = (
-            f" for model {config.model}",
-            "Use model auto, linear or trees with an unlabeled pool and its prior.",
-        )
-    elif data.one_class and len(data.pool_rows):
-        return
-    raise NotIdentifiableError(
-        f"all tuple instances are of one class, so nothing tells the classes apart{why}", hint=hint
     )
 
 
