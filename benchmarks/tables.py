@@ -117,7 +117,7 @@ def page(results: Results, names: Iterable[str], earlier: str = "") -> str:
             "",
             *_told(results, small),
             "",
-            "## New splits",
+            new_splits.HEADING,
             "",
             *new_splits.section(),
             "",

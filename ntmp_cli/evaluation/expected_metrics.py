@@ -140,8 +140,10 @@ def expected_metrics(scored: ScoredCounts, threshold: float, where: Deployment) 
 
 
 def cannot_be_told(scored: ScoredCounts) -> str | None:
-    """Why no metric is given: too few tuples, or scores that their counts do not confirm."""
+    """Why no metric is given: tuples of one class, too few of them, or scores that their counts do not confirm."""
     tuples = len(scored.observed)
+    if scored.observed.exact and scored.rate in (0.0, 1.0):
+        return "cannot be estimated from tuples of one class"
     if tuples >= FEWEST_TUPLES and 0 < scored.rate < 1 and scored.gain >= CLEAR_NATS:
         return None
     return f"cannot be estimated from {tuples} tuples"
