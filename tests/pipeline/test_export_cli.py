@@ -84,6 +84,7 @@ sys.exit(code or " ".join(set(json.loads(sys.argv[2])) & set(sys.modules)) or 0)
 UNUSED = ["torch._dynamo", "torch.distributed.tensor", "torchvision", "pandas", "sklearn", "scipy.stats", "matplotlib"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "unused"),
     [

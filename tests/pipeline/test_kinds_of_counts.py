@@ -489,6 +489,7 @@ def test_proportions_of_a_parquet_file_are_predicted_with_as_they_were_imported(
     assert np.bincount(owner, posterior) == pytest.approx(counts)
 
 
+@pytest.mark.slow
 def test_posteriors_of_ranges_do_not_depend_on_the_prior_of_the_pool(ntmp_done, tmp_path):
     """ "At least one" of five: the posterior is at the rate of the tuples, wherever the run will be used."""
     rng = np.random.default_rng(3)
