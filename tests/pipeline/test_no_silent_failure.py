@@ -86,6 +86,7 @@ def test_dropout_is_repeated_by_the_same_seed(tmp_path: Path) -> None:
     assert runs[0].sha256 == runs[1].sha256
 
 
+@pytest.mark.slow
 def test_a_run_knows_a_weights_file_by_its_content(ntmp, ntmp_done, tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 2
     np.savez(tmp_path / "few.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])  # resnet18 is slow

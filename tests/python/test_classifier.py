@@ -356,6 +356,7 @@ def rows_and_counts(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     return x, y, np.repeat(np.arange(120), 5), y.reshape(120, 5).sum(axis=1)
 
 
+@pytest.mark.slow
 def test_counts_may_be_pairs_texts_or_noisy() -> None:
     x, y, ids, counts = rows_and_counts()
     exact = NTMPClassifier(model="linear", random_state=0).fit(x, ids, counts)

@@ -257,6 +257,7 @@ def test_a_wrong_name_is_explained(name, parameters, message):
     assert message in error.value.message
 
 
+@pytest.mark.slow
 def test_learners_for_tables_load_no_torch():
     code = (
         "import sys, numpy as np; from ntmp_cli import NTMPClassifier; from sklearn.naive_bayes import GaussianNB\n"

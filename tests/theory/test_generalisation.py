@@ -103,6 +103,7 @@ def simulated(repeats: int, seed: int) -> tuple[Floats, Floats, Floats]:
     return np.array(rows), true, np.array(norms)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_simulated_minimisers_and_its_complexity_term_for_the_mean_supremum() -> None:
     estimated, true, squares = simulated(150, seed=0)
     groups = DESIGN.stratified()

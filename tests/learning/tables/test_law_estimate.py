@@ -78,6 +78,7 @@ def test_the_search_does_not_stop_at_parameters_that_no_law_has() -> None:
     assert 0.6 <= low < 0.75 < high
 
 
+@pytest.mark.slow
 def test_intercepts_of_groups_are_not_taken_for_noise() -> None:
     rng = np.random.default_rng(0)
     sizes = rng.integers(8, 25, 250)

@@ -54,6 +54,7 @@ def test_a_spread_of_tuples_is_told_by_some_and_none(natural: tuple[TableData, F
     assert fitted.spread in fits.PRESENCE_SPREADS[2:]
 
 
+@pytest.mark.slow
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_independent_members_have_no_spread(seed: int) -> None:
