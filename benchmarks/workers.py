@@ -135,7 +135,7 @@ def key_of(rows: int, case: tuple[str, str, int]) -> str:
 
 
 def require_same(rows: int, cases: list[tuple[str, str, int]], known: dict[str, Any]) -> None:
-    """Whoever made an output, it has the same bytes."""
+    """All outputs have the same bytes, whatever the engine and the number of workers."""
     for what in WHATS:
         made = {
             known[key_of(rows, case)]["content"] for case in cases if case[0] == what and key_of(rows, case) in known
