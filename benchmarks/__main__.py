@@ -5,6 +5,7 @@ Rows of benchmarks that were not run stay as they are.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import platform
 import sys
@@ -16,13 +17,19 @@ NAMES = ("make_tuples", "epoch", "memory", "counts", "torchmil_peer", "statistic
 
 
 def main() -> None:
-    chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or list(NAMES)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}, time_to_accuracy")
+    parser.add_argument("--save", action="store_true", help="write the ratios into benchmarks/RESULTS.md")
+    options = parser.parse_args()
+    chosen = options.names or list(NAMES)
+    if unknown := [name for name in chosen if name not in (*NAMES, "time_to_accuracy")]:
+        parser.error(f"no such benchmark: {', '.join(unknown)}")
     ratios: list[Ratio] = []
     for name in chosen:
         for ratio in importlib.import_module(f"benchmarks.{name}").ratios():
             print(ratio.line(), flush=True)
             ratios.append(ratio)
-    if "--save" in sys.argv:
+    if options.save:
         page = Path(__file__).with_name("RESULTS.md")
         page.write_text(report(page.read_text(encoding="utf-8"), ratios), encoding="utf-8")
     if any(not ratio.holds for ratio in ratios):
