@@ -1,4 +1,7 @@
-"""The scorer of a run directory, and the mapping from raw rows to what it takes. Only networks import torch."""
+"""The scorer of a run directory, and the mapping from raw rows to what it takes.
+
+Only convolutions, encoders and devices other than the CPU import torch.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 from ntmp_cli.errors import ArtifactError
+from ntmp_cli.learning.dense_network import DenseNetwork, dense_network
 from ntmp_cli.learning.tables.scorer import TableScorer
 
 if TYPE_CHECKING:
@@ -70,6 +74,8 @@ def _load_score(run: RunArtifact, device: str) -> Score:
         return load_table_scorer(run).score
     if run.summary.learner == "estimator":
         return load_estimator_scorer(run).score
+    if device in ("auto", "cpu") and (dense := load_dense_network(run)):
+        return dense.score
     from ntmp_cli.learning.devices import choose_device
     from ntmp_cli.learning.models import predict
     from ntmp_cli.learning.restore import batch_size
@@ -102,6 +108,16 @@ def load_estimator_scorer(run: RunArtifact) -> EstimatorScorer:
     if (scorer.features,) != run.summary.instance.shape:
         raise ArtifactError(f"{run.path}: the classifier does not fit the instances that the manifest describes")
     return scorer
+
+
+def load_dense_network(run: RunArtifact) -> DenseNetwork | None:
+    """A network that NumPy scores; None for convolutions, encoders and networks of plugins."""
+    if run.summary.encoder is not None or run.manifest.plugins:
+        return None
+    try:
+        return dense_network(run.file(WEIGHTS).read_bytes(), run.summary.features.shape)
+    except ArtifactError as error:
+        raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
 
 
 def load_network(run: RunArtifact) -> nn.Module:

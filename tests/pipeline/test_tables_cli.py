@@ -68,6 +68,14 @@ def test_tables_need_no_torch(others, work, tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+def test_a_dense_network_scores_without_torch(work, tmp_path, ntmp_done):
+    words = ("train", "--tuples", work / "t", "--model", "mlp", "--epochs", 1, "--prior", own_data.PRIOR)
+    ntmp_done(*words, "--out", tmp_path / "mlp")
+    scored = json.dumps([["predict", str(tmp_path / "mlp"), "test.csv", "--out", str(tmp_path / "p.csv")]])
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, scored], cwd=work, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 UNUSED = ["torch", "sklearn", "matplotlib", "scipy.stats", "pandas", "pyarrow.parquet", "yaml"]
 
 
