@@ -44,7 +44,7 @@ from ntmp_cli.python.frames import (
     without_unknown,
 )
 from ntmp_cli.python.saving import SavedClassifier
-from ntmp_cli.python.tuple_rows import ByTuple, TupleIds, is_count_labels, read_tuples, with_labels
+from ntmp_cli.python.tuple_rows import ByTuple, FitArguments, TupleIds, is_count_labels, read_tuples, with_labels
 from ntmp_cli.settings import build
 from ntmp_cli.tuple_source import ArraySource
 
@@ -150,11 +150,14 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             "25%". The setting `count_law` names their noise: `gaussian:2`, or `gaussian:auto` to estimate it.
         unlabeled : (M, d) further unlabeled rows. Networks need unlabeled rows.
         prior : share of positives among the unlabeled rows; None estimates it.
-        sample_weight : weight of every tuple, in the same form as counts. Not for networks.
+        sample_weight : weight of every tuple, in the same form as counts; a tuple of weight 0 is left out. Not for
+            networks.
         blocks : block of every tuple, in the same form as counts. A block is never divided between folds.
         labels : N labels, 0 or 1; None or NaN if unknown. Known labels are used in addition to the counts: a labelled
             row becomes a tuple of one row, and the other rows of its tuple keep the rest of the count.
         """
+        given = FitArguments(X, tuples, counts, blocks, sample_weight)
+        X, tuples, counts, blocks, sample_weight = given.without_absent()
         x, pool = self._fitted_features(X, unlabeled)
         # A random generator is used once, to get one seed for everything.
         state = self.random_state

@@ -208,7 +208,7 @@ def _table_data(
     x, sizes, counts = np.concatenate(columns[0]), np.concatenate(columns[1]), join(columns[2])
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
-    options, prior = _options(config), config.prior_or_none
+    options, prior, weights = _options(config), config.prior_or_none, source.weights()
     if prior is None and options.assume is not None and source.task.symmetric:
         prior = ASSUMED_PRIORS[options.assume]
     data = TableData(
@@ -217,7 +217,7 @@ def _table_data(
         unlabeled,
         None if options.trust == "counts" else prior,
         source.blocks(),
-        source.weights(),
+        None if weights is None or (weights == 1).all() else weights,
         trusts_prior=options.trust == "prior",
         pool_prior=config.prior_or_none if prior_is_known and options.trust != "counts" else None,
     )
