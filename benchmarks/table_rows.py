@@ -1,8 +1,8 @@
 """Rows of docs/tables.md: learners from labels, soft labels and counts, with their AUROC on test rows.
 
-A result is kept in the user's cache folder under a hash of the code, without its comments, and of the settings that it
-depends on, and is computed again only if that changes. The row of llp-learn is measured where LLP_LEARN_PYTHON names
-the Python of its environment, see llp_learn_peer.py.
+A result is kept in the user's cache folder under a hash of the code, without comments and docstrings, and of the
+settings that it depends on, and is computed again only if that changes. The row of llp-learn is measured where
+LLP_LEARN_PYTHON names the Python of its environment, see llp_learn_peer.py.
 """
 
 from __future__ import annotations
@@ -174,18 +174,29 @@ def _result(name: str, seed: int, row: str, cached_only: bool) -> Result:
 
 
 def _key(name: str, seed: int, row: Row) -> str:
-    known_by = [name, seed, inspect.getsource(row.learn), dict(row.settings), _digest(row.code)]
+    known_by = [name, seed, _code_alone(inspect.getsource(row.learn)), dict(row.settings), _digest(row.code)]
     return hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
 @cache
 def _digest(paths: tuple[str, ...]) -> str:
-    """SHA-256 of the code in these files and folders, and of the data sets' code, without comments."""
+    """SHA-256 of the code in these files and folders, and of the data sets' code, without comments and docstrings."""
     places = [ROOT / path for path in paths]
     code = [file for path in places for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
     files = [Path(table_data.__file__), *code]
-    text = "".join(ast.unparse(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
+    text = "".join(_code_alone(file.read_text(encoding="utf-8")) for file in files)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _code_alone(source: str) -> str:
+    """The code without comments, and without texts that stand alone as a statement: docstrings of any kind."""
+
+    class WithoutTexts(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.Expr | ast.Pass:
+            is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            return ast.Pass() if is_text else node
+
+    return ast.unparse(WithoutTexts().visit(ast.parse(source)))
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -38,17 +38,21 @@ from ntmp_cli.python.frames import (
     apply_features,
     as_frame,
     fit_features,
+    in_range,
     is_plain,
     plain_cells,
     warn_of_lost_digits,
     without_unknown,
 )
 from ntmp_cli.python.saving import SavedClassifier
-from ntmp_cli.python.tuple_rows import ByTuple, TupleIds, is_count_labels, read_tuples, with_labels
+from ntmp_cli.python.tuple_rows import ByTuple, FitArguments, TupleIds, is_count_labels, read_tuples, with_labels
 from ntmp_cli.settings import build
-from ntmp_cli.tuple_source import ArraySource
+from ntmp_cli.tuple_source import ArraySource, InstanceFormat
 
 Floats = NDArray[np.float64]
+Features = NDArray[np.float32] | NDArray[np.float64]
+# Learners for tables take numbers in the precision in which they are given.
+PLAIN = (np.float64, np.float32)
 # With fewer held-out tuples a fitted temperature is mostly noise.
 FEWEST_TUPLES = 50
 # Settings of `ntmp train` that have another place here.
@@ -150,11 +154,14 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             "25%". The setting `count_law` names their noise: `gaussian:2`, or `gaussian:auto` to estimate it.
         unlabeled : (M, d) further unlabeled rows. Networks need unlabeled rows.
         prior : share of positives among the unlabeled rows; None estimates it.
-        sample_weight : weight of every tuple, in the same form as counts. Not for networks.
+        sample_weight : weight of every tuple, in the same form as counts; a tuple of weight 0 is left out. Not for
+            networks.
         blocks : block of every tuple, in the same form as counts. A block is never divided between folds.
         labels : N labels, 0 or 1; None or NaN if unknown. Known labels are used in addition to the counts: a labelled
             row becomes a tuple of one row, and the other rows of its tuple keep the rest of the count.
         """
+        given = FitArguments(X, tuples, counts, blocks, sample_weight)
+        X, tuples, counts, blocks, sample_weight = given.without_absent()
         x, pool = self._fitted_features(X, unlabeled)
         # A random generator is used once, to get one seed for everything.
         state = self.random_state
@@ -174,6 +181,9 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
             known = with_labels(known, labels, (0, 1), getattr(config.settings, "count_noise", 0.0))
         groups = known.groups
         config = config.model_copy(update={"prior": prior})
+        if not is_table_training(config, InstanceFormat(x.shape[1:], x.dtype)):  # networks compute in 32 bits
+            warn_of_lost_digits(x, single := x.astype(np.float32, copy=False))
+            x, pool = single, pool.astype(np.float32, copy=False)
         source = ArraySource(
             np.ascontiguousarray(x[groups.rows]),
             groups.sizes,
@@ -195,16 +205,15 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         self._keep(trained, config)
         return self
 
-    def _fitted_features(self, X: Any, unlabeled: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Features of X and of the unlabeled rows; frames with texts or gaps are mapped together."""
+    def _fitted_features(self, X: Any, unlabeled: Any) -> tuple[Features, Features]:
+        """Features of X and of the unlabeled rows, as precise as given; frames with texts or gaps are mapped."""
         frame, more = as_frame(X), as_frame(unlabeled)
         if frame is None:
-            x = validate_data(self, X, dtype=np.float32)
+            x = in_range(validate_data(self, X, dtype=PLAIN))
             self._mapping: TableFeatures | None = None
-            warn_of_lost_digits(np.asarray(X, dtype=np.float64), x)
             if unlabeled is None:
                 return x, x[:0]
-            pool = None if more is not None else check_array(unlabeled, dtype=np.float32)
+            pool = None if more is not None else in_range(check_array(unlabeled, dtype=PLAIN))
             if pool is None or pool.shape[1] != x.shape[1]:
                 raise _unlike_x(f"of {pool.shape[1]} columns" if pool is not None else "a DataFrame", x.shape[1])
             return x, pool
@@ -214,24 +223,20 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         frames = [frame] if more is None else [frame, more]
         self._mapping = None if all(map(is_plain, frames)) else fit_features(frames)
         x = self._mapped(frame)
-        if self._mapping is None:
-            warn_of_lost_digits(plain_cells(frame), x)
         return x, x[:0] if more is None else self._mapped(more)
 
-    def _mapped(self, frame: Any) -> NDArray[np.float32]:
+    def _mapped(self, frame: Any) -> Features:
         if self._mapping is not None:
             return apply_features(self._mapping, frame)
-        plain: NDArray[np.float32] = check_array(plain_cells(frame), dtype=np.float32, input_name="X")
-        return plain
+        return in_range(check_array(plain_cells(frame), dtype=PLAIN, input_name="X"))
 
-    def _features(self, X: Any) -> NDArray[np.float32]:
+    def _features(self, X: Any) -> Features:
         """Features of rows as they were in training."""
         frame = as_frame(X)
         if frame is None:
             if self._mapping is not None:
                 raise UsageError("X is not a DataFrame, but it was in fit", hint="Columns are matched by name.")
-            x: NDArray[np.float32] = validate_data(self, X, dtype=np.float32, reset=False)
-            return x
+            return in_range(validate_data(self, X, dtype=PLAIN, reset=False))
         if hasattr(self, "feature_names_in_"):
             frame = without_unknown(frame, self.feature_names_in_.tolist())
             X = frame.to_native()
@@ -338,7 +343,10 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
     def decision_function(self, X: ArrayLike) -> Floats:
         """Calibrated log-odds of the positive class at `prior_`."""
         check_is_fitted(self, "classes_")
-        scores: Floats = self._scorer.score(np.ascontiguousarray(self._features(X))) / self.temperature_
+        x = self._features(X)
+        if not isinstance(self._scorer, TableScorer | EstimatorScorer):
+            x = x.astype(np.float32, copy=False)
+        scores: Floats = self._scorer.score(np.ascontiguousarray(x)) / self.temperature_
         return scores
 
     def predict_proba(self, X: ArrayLike) -> Floats:

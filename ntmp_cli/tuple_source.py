@@ -137,10 +137,10 @@ class TupleSource(Protocol):
 class ArraySource:
     """Tuples and U in memory: instances of all tuples in a row, sizes, counts, unlabeled instances."""
 
-    tuples: NDArray[np.float32]
+    tuples: NDArray[np.floating[Any]]
     sizes: Integers
     counts: Counts
-    unlabeled: NDArray[np.float32]
+    unlabeled: NDArray[np.floating[Any]]
     heldout_data: HeldoutData | None = None
     name: str = "the arrays"
     shares_instances: bool = False

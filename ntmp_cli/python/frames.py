@@ -74,7 +74,14 @@ def apply_features(features: TableFeatures, frame: Any) -> NDArray[np.float32]:
     return features.apply(cells)
 
 
-def warn_of_lost_digits(given: Cells, kept: NDArray[np.float32]) -> None:
+def in_range(x: NDArray[Any]) -> NDArray[Any]:
+    """The rows, unless a number is beyond the range of 32 bits, in which networks and runs hold it."""
+    if (np.abs(x) > np.finfo(np.float32).max).any():
+        raise DataError("X has numbers beyond the range of 32-bit floats", hint="Divide such columns by a constant.")
+    return x
+
+
+def warn_of_lost_digits(given: NDArray[Any], kept: NDArray[np.float32]) -> None:
     """Warn about columns whose differences are lost in 32 bits, such as times in seconds since 1970."""
     with np.errstate(all="ignore"):
         lost = np.abs(given - kept).max(axis=0, initial=0.0) > MOST_LOST * given.std(axis=0)
@@ -84,7 +91,7 @@ def warn_of_lost_digits(given: Cells, kept: NDArray[np.float32]) -> None:
         warnings.warn(
             f"32-bit numbers lose the digits of columns {columns} of X: subtract their means, or scale X",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

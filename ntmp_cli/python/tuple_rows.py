@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from ntmp_cli.counting.laws import count_noise, parse_law
 from ntmp_cli.counting.recorded import Counts, are_records, records, with_law
@@ -236,6 +238,38 @@ def read_tuples(
     groups = TupleRows.of(y[:, 0].tolist(), rows)
     inside = y[:, 2] if y.shape[1] == 3 and blocks is None else blocks
     return KnownTuples(groups, groups.counts(y[:, 1], law), None if inside is None else groups.blocks(inside))
+
+
+class FitArguments(NamedTuple):
+    """What `fit` is given of the rows of X, in any of its forms."""
+
+    X: Any
+    tuples: Any
+    counts: ByTuple | None
+    blocks: ByTuple | None
+    sample_weight: ByTuple | None
+
+    def without_absent(self) -> FitArguments:
+        """The same without the rows of tuples of weight 0: nothing may depend on them, not even a mean of X."""
+        if self.sample_weight is None:
+            return self
+        y = np.asarray(self.tuples) if self.counts is None else None
+        if y is not None and not is_count_labels(y):
+            return self
+        ids = _plain_list(self.tuples if y is None else y[:, 0])
+        groups = TupleRows.of(ids, len(ids))
+        weights = groups.weights(self.sample_weight)
+        if weights.all() or _num_samples(self.X) != len(ids):
+            return self
+        kept = np.sort(np.concatenate([groups.rows[np.repeat(weights > 0, groups.sizes)], groups.pool]))
+        counts, blocks = (
+            None if values is None else dict(zip(groups.names, groups._values(what, values), strict=True))
+            for what, values in (("counts", self.counts), ("blocks", self.blocks))
+        )
+        tuples = [ids[row] for row in kept.tolist()] if y is None else y[kept]
+        return FitArguments(
+            _safe_indexing(self.X, kept), tuples, counts, blocks, dict(zip(groups.names, weights, strict=True))
+        )
 
 
 def _plain_list(values: Any) -> list[Any]:

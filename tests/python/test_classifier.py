@@ -435,13 +435,40 @@ def test_settings_without_effect_are_named(settings, message) -> None:
         NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=x[::2], prior=0.4)
 
 
-def test_columns_that_lose_their_digits_are_named() -> None:
+def test_columns_whose_digits_networks_lose_are_named() -> None:
     x, _, ids, counts = rows_and_counts(4)
+    model = NTMPClassifier(model="mlp", epochs=1)
     with pytest.warns(
         UserWarning, match="lose the digits of columns 1 of X: subtract their means, or scale X"
     ) as caught:
-        NTMPClassifier(model="linear").fit(x + np.array([100.0, 1.7e9, 0.0]), ids, counts)
+        model.fit(x + np.array([100.0, 1.7e9, 0.0]), ids, counts, unlabeled=x[::2], prior=0.4)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("model", ["linear", *(pytest.param(m, marks=pytest.mark.slow) for m in ("trees", "auto"))])
+def test_learners_for_tables_keep_the_digits_of_time_stamps(model) -> None:
+    """Multiples of 2⁻²⁰ are exact in 64 bits after 10⁹ is added, and not in 32."""
+    x, _, ids, counts = rows_and_counts(4)
+    x = np.round(x * 2**20) / 2**20
+    moved = x + 1e9
+    near, far = (NTMPClassifier(model=model).fit(rows, ids, counts) for rows in (x, moved))
+    z = near.decision_function(x), far.decision_function(moved)
+    if model == "linear":
+        np.testing.assert_allclose(*z, atol=1e-3 * np.ptp(z[0]))
+    assert np.corrcoef(*z)[0, 1] > 0.97  # LightGBM has a bin of its own for 0
+
+
+def test_rows_in_32_bits_give_what_the_same_rows_in_64_bits_give() -> None:
+    x, _, ids, counts = rows_and_counts(4)
+    single = x.astype(np.float32)
+    fitted = [NTMPClassifier(model="linear").fit(rows, ids, counts) for rows in (single, single.astype(np.float64))]
+    assert fitted[0].to_bytes() == fitted[1].to_bytes()
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_numbers_beyond_the_range_of_32_bits_are_refused(model) -> None:
+    with pytest.raises(DataError, match="X has numbers beyond the range of 32-bit floats"):
+        NTMPClassifier(model=model).fit(np.array([[1e39], [0.0]]), [0, 1], [0, 1])
 
 
 def test_counts_of_several_classes_are_refused() -> None:

@@ -173,17 +173,43 @@ def test_a_tuple_of_weight_two_counts_as_two_tuples():
     assert near < 0.2 * np.abs(weighted.estimator_.coef_ - plain.estimator_.coef_).max()
 
 
-@pytest.mark.parametrize("model", ["linear", pytest.param("auto", marks=pytest.mark.slow)])
-def test_a_tuple_without_weight_changes_nothing(model):
-    """Wrong counts without weight do not matter; with weight they do."""
-    x, ids, counts, y = sampled(tuples=120)
-    sizes = np.bincount(ids)
-    wrong = ids < 40
-    mistaken = np.where(wrong, sizes[ids] - counts, counts)
-    weight = {i: 0.0 if i < 40 else 1.0 for i in range(120)}
-    without = NTMPClassifier(model=model).fit(x, ids, mistaken, sample_weight=weight)
-    with_all = NTMPClassifier(model=model).fit(x, ids, mistaken)
-    assert without.score(x, y) > with_all.score(x, y)
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("model", ["linear", *(pytest.param(m, marks=pytest.mark.slow) for m in ("trees", "auto"))])
+def test_tuples_of_weight_zero_are_absent(model, pooled):
+    """Far away and miscounted, they change no bit; what remains may have weights or none."""
+    x, ids, counts, _ = sampled(tuples=80)
+    absent = ids < 25
+    far = np.where(absent[:, None], x + 50, x)
+    mistaken = np.where(absent, np.bincount(ids)[ids] - counts, counts)
+    rows = np.random.default_rng(5).normal(size=(200, 3)) + np.where(np.arange(200) < 140, 2, 0)[:, None] * [1, 0, 0]
+    pool = {"unlabeled": rows, "prior": 0.7} if pooled else {}
+    weight = 1.0 + ids % 2
+    for ones in (True, False):
+        weights = np.ones(len(x)) if ones else weight
+        given = {"sample_weight": np.where(absent, 0.0, weights), "blocks": ids // 2, **pool}
+        rest = {"sample_weight": None if ones else weight[~absent], "blocks": ids[~absent] // 2, **pool}
+        without = NTMPClassifier(model=model).fit(x[~absent], ids[~absent], counts[~absent], **rest)
+        assert NTMPClassifier(model=model).fit(far, ids, mistaken, **given).to_bytes() == without.to_bytes()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_rows_of_weight_zero_do_not_enter_the_mapping_of_a_frame(library):
+    module = pytest.importorskip(library)
+    x, ids, counts, _ = sampled(tuples=60)
+    names = np.array([f"t{i}" for i in ids])
+    kept = ids % 3 > 0
+    text = np.where(kept, np.where(x[:, 1] > 0, "a", "b"), "never")
+    columns = [x[:, 0].astype(float), text]
+    make = module.table if library == "pyarrow" else module.DataFrame
+    frame, rest = (
+        make({"x": columns[0][rows].tolist(), "text": columns[1][rows].tolist()}) for rows in (slice(None), kept)
+    )
+    by_tuple = {f"t{i}": float(i % 3 > 0) for i in ids}
+    y = count_labels(names, counts)
+    model = NTMPClassifier(model="linear").fit(frame, y, sample_weight=[by_tuple[f"t{i}"] for i in ids])
+    alone = NTMPClassifier(model="linear").fit(rest, names[kept], counts[kept])
+    assert model.get_feature_names_out().tolist() == alone.get_feature_names_out().tolist()
+    assert model.to_bytes() == alone.to_bytes()
 
 
 def test_networks_refuse_weights():

@@ -15,6 +15,7 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
+from ntmp_cli.counting.pooled import shift_to_prior
 from ntmp_cli.counting.recorded import join
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rate
@@ -78,6 +79,9 @@ def train_table(
     known = data.prior if prior_is_known or task.symmetric else None
     known_beside = OrientationTest(task, usable_rate(task.rate, task.instances), known, data.observed.law)
     z = _orientation_z(known_beside, data, fitted, options)
+    if data.pool_prior is not None and isinstance(fitted, FittedTable) and fitted.learned_from_pool:
+        assert data.unlabeled is not None
+        shift += shift_to_prior(fitted.scorer.score(data.unlabeled) + shift, data.pool_prior)
     scorer = fitted.scorer.moved(shift)
     test = source.test_instances()
     fields = {
@@ -208,7 +212,7 @@ def _table_data(
     x, sizes, counts = np.concatenate(columns[0]), np.concatenate(columns[1]), join(columns[2])
     law = count_noise(getattr(config.settings, "count_noise", 0.0))
     unlabeled = _rows(np.concatenate(pool)) if sum(map(len, pool)) else None
-    options, prior = _options(config), config.prior_or_none
+    options, prior, weights = _options(config), config.prior_or_none, source.weights()
     if prior is None and options.assume is not None and source.task.symmetric:
         prior = ASSUMED_PRIORS[options.assume]
     data = TableData(
@@ -217,7 +221,7 @@ def _table_data(
         unlabeled,
         None if options.trust == "counts" else prior,
         source.blocks(),
-        source.weights(),
+        None if weights is None or (weights == 1).all() else weights,
         trusts_prior=options.trust == "prior",
         pool_prior=config.prior_or_none if prior_is_known and options.trust != "counts" else None,
     )

@@ -1,0 +1,42 @@
+"""benchmarks/table_rows.py: kept results are those of the code, whatever is written about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import table_rows
+
+BEFORE = '''
+"""A module."""
+
+class Model:
+    """A model."""
+
+    rate: float
+    """Of learning."""
+
+    def fit(self) -> str:
+        """Fit it."""
+        return "fitted"  # at once
+'''
+
+
+def digest(tmp_path: Path, code: str) -> str:
+    file = tmp_path / "model.py"
+    file.write_text(code)
+    return table_rows._digest.__wrapped__((str(file),))
+
+
+def test_other_words_in_docstrings_and_comments_keep_results_and_other_code_does_not(tmp_path: Path) -> None:
+    before = digest(tmp_path, BEFORE)
+    reworded = BEFORE
+    for old, new in {
+        "A module": "The module",
+        "A model": "Models",
+        "Of learning": "Per step",
+        "Fit it": "Fits",
+    }.items():
+        reworded = reworded.replace(old, new)
+    assert reworded != BEFORE
+    assert digest(tmp_path, reworded.replace("# at once", "# in one step")) == before
+    assert digest(tmp_path, BEFORE.replace('"fitted"', '"trained"')) != before
