@@ -7,7 +7,6 @@ LLP_LEARN_PYTHON names the Python of its environment, see llp_learn_peer.py.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import json
@@ -30,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks import table_data
+from benchmarks.code_hash import code_alone, code_hash
 from benchmarks.table_data import Task
 
 Floats = NDArray[np.float64]
@@ -174,29 +174,14 @@ def _result(name: str, seed: int, row: str, cached_only: bool) -> Result:
 
 
 def _key(name: str, seed: int, row: Row) -> str:
-    known_by = [name, seed, _code_alone(inspect.getsource(row.learn)), dict(row.settings), _digest(row.code)]
+    known_by = [name, seed, code_alone(inspect.getsource(row.learn)), dict(row.settings), _digest(row.code)]
     return hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
 @cache
 def _digest(paths: tuple[str, ...]) -> str:
-    """SHA-256 of the code in these files and folders, and of the data sets' code, without comments and docstrings."""
-    places = [ROOT / path for path in paths]
-    code = [file for path in places for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
-    files = [Path(table_data.__file__), *code]
-    text = "".join(_code_alone(file.read_text(encoding="utf-8")) for file in files)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _code_alone(source: str) -> str:
-    """The code without comments, and without texts that stand alone as a statement: docstrings of any kind."""
-
-    class WithoutTexts(ast.NodeTransformer):
-        def visit_Expr(self, node: ast.Expr) -> ast.Expr | ast.Pass:
-            is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-            return ast.Pass() if is_text else node
-
-    return ast.unparse(WithoutTexts().visit(ast.parse(source)))
+    """Hash of the code in these files and folders, and of the data sets' code."""
+    return code_hash([Path(table_data.__file__), *(ROOT / path for path in paths)])
 
 
 def number(value: float, digits: int = 3) -> str:

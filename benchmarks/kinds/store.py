@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import os
 import time
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from benchmarks.code_hash import code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("results.json")
@@ -106,8 +106,5 @@ def run(
 
 @cache
 def digest(paths: tuple[str, ...]) -> str:
-    """SHA-256 of the code in these files and folders, without comments."""
-    places = [ROOT / path for path in paths]
-    files = [file for path in places for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
-    text = "".join(ast.unparse(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Hash of the code in these files and folders."""
+    return code_hash(ROOT / path for path in paths)[:16]
