@@ -191,7 +191,7 @@ def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, 
     assert {(row["dataset"], row["tuples"], row["n"]) for row in rows} == {("tuples.csv", "5:1-5", None)}
     ntmp_done("report", tmp_path / "eval", "--out", tmp_path / "report")
     shown = ntmp_done("inspect", imported).out
-    assert "unknown: `train` estimates it, or --prior" in shown
+    assert "unknown: `train` estimates it unless --prior is given" in shown
     assert "radius" in shown
     assert "numeric" in shown
     ntmp_done("inspect", tmp_path / "run")
@@ -515,7 +515,7 @@ WORDS = {
     "no output": (
         ["--unlabeled", "{u}"],
         2,
-        "--out is missing\nName the directory to create, or look first with --dry",
+        "--out is missing\nName the directory to create, or check the input with --dry",
     ),
     "a column that is not there": (
         ["--unlabeled", "{u}", "--categorical", "aa", "--out", "{o}"],
