@@ -170,7 +170,7 @@ def _prior_words(run: RunSummary) -> str:
         "given": "given",
         "known": "known by construction",
         "estimated": "estimated on the unlabeled pool",
-        "tuples": "the rate of the tuples, in the absence of an estimate",
+        "tuples": "the rate of the tuples, because there is no estimate",
     }[run.prior_source]
     interval = "" if run.prior_ci is None else f", interval {run.prior_ci[0]:.3f} to {run.prior_ci[1]:.3f}"
     return f"{run.trained_prior:.4g}, {origin}{interval}"
