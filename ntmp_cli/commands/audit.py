@@ -31,7 +31,7 @@ def command(
     features: Features = None,
     json: Json = False,
 ) -> None:
-    """Check counts and pool: wrong counts, noise, drift, expected accuracy. With --out, creates an audit directory.
+    """Check counts and pool: wrong counts, noise, drift, expected accuracy. Creates an audit directory with --out.
 
     Example: ntmp audit --tuples work/tuples --run work/run-count-0 --out work/audit
 

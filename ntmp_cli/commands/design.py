@@ -35,7 +35,7 @@ def command(
     if_exists: IfExists = "fail",
     json: Json = False,
 ) -> None:
-    """Judge a design before training: identifiability, variance, bounds, what to change. With --out, creates a page.
+    """Judge a design before training: identifiability, variance, bounds, what to change. Creates a page with --out.
 
     Example: ntmp design --tuple 3:1@0.5 --tuple 5:2@0.5 --prior 0.3 --num-tuples 5000 --unlabeled-size 20000
     """
