@@ -89,7 +89,7 @@ def test_a_folder_of_tables_is_one_data_set(memory):
 def test_what_is_not_there_is_said(memory):
     with pytest.raises(DataError, match=r"memory://bucket/none\.csv: no such file"):
         require_input(memory / "none.csv")
-    with pytest.raises(DataError, match=r"memory://bucket/\*\.csv: no table has such a name"):
+    with pytest.raises(DataError, match=r"memory://bucket/\*\.csv: no table matches"):
         require_input(StorageUrl("memory://bucket/*.csv"))
     with pytest.raises(DataError, match="no such file"):
         list((memory / "none.csv").pieces())

@@ -24,7 +24,7 @@ from ntmp_cli.errors import ArtifactError, UsageError
 
 log = logging.getLogger(__name__)
 
-# "if-same" goes on when the checkpoint belongs to the same plan, and starts afresh otherwise.
+# "if-same" resumes if the checkpoint belongs to the same plan, and starts from scratch otherwise.
 Resume = Literal["no", "yes", "if-same"]
 
 MAGIC = b"ntmp checkpoint 1\n"
@@ -42,7 +42,7 @@ class CheckpointStore:
         out = linked_output(out)
         self.folder = out.parent / f".{out.name}.checkpoint"
         self.file = self.folder / "state.pt"
-        # Another version may train another network by the same plan.
+        # Another version may train another network from the same plan.
         self._plan = hashlib.sha256(__version__.encode() + b"\n" + plan.to_bytes()).digest()
         self._resume = resume
         self._every = every_seconds
@@ -56,7 +56,7 @@ class CheckpointStore:
         return self._writes and time.monotonic() - self._last >= self._every
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint; where that fails the one before stays as it is."""
+        """Replace the checkpoint; on failure the previous one stays."""
         if not self._writes:
             return
         import torch
@@ -94,7 +94,7 @@ class CheckpointStore:
     __del__ = close
 
     def load(self) -> dict[str, Any] | None:
-        """The saved state when resuming, or None to start afresh."""
+        """The saved state when resuming, or None to start from scratch."""
         if self._resume == "no" or not self.exists():
             return None
         import torch
@@ -116,7 +116,7 @@ class CheckpointStore:
             raise self.unusable("damaged: not a readable checkpoint") from None
 
     def unusable(self, why: str) -> ArtifactError:
-        """The error for a checkpoint that no training can go on from. The file stays."""
+        """The error for a checkpoint that cannot be resumed; the file is kept."""
         again = "Start again without --resume." if self._resume == "yes" else f"Remove {self.folder} and start again."
         return ArtifactError(f"{self.file}: {why}", hint=again)
 
@@ -127,7 +127,7 @@ class CheckpointStore:
 
 
 def _body_hash(path: Path) -> bytes:
-    """SHA-256 of what follows the head of a checkpoint, as it is on the disk."""
+    """SHA-256 of the bytes on disk that follow the head of a checkpoint."""
     with path.open("rb") as file:
         file.seek(len(MAGIC) + HASH_BYTES)
         return hashlib.file_digest(file, "sha256").digest()

@@ -46,7 +46,7 @@ def instance_files(tuples: TuplesArtifact) -> Iterator[tuple[str, Callable[[], R
 
 
 def digests(rows: Rows, scale: float) -> NDArray[np.bytes_]:
-    """The hash of every row: its bytes, and how they are read as numbers."""
+    """The hash of every row: of its bytes, with type, shape and scale."""
     reading = json.dumps([rows.dtype.str, rows.shape[1:], scale]).encode()
     salt = hashlib.blake2b(reading, digest_size=DIGEST_BYTES).digest()
     hashes = [hashlib.blake2b(row, digest_size=DIGEST_BYTES, salt=salt).digest() for row in np.ascontiguousarray(rows)]
@@ -70,7 +70,7 @@ class DistinctInstances:
         return len(self._distinct)
 
     def pieces(self, known: NDArray[np.bool_]) -> Iterator[tuple[Rows, Integers]]:
-        """Every instance that is not known once, file by file, with its number."""
+        """Every instance without known features, once, with its number, file by file."""
         seen = known.copy()
         for name, read in instance_files(self._tuples):
             numbers, first = np.unique(self.numbers[name], return_index=True)
@@ -80,7 +80,7 @@ class DistinctInstances:
                 yield read()[rows], self.numbers[name][rows]
 
     def find(self, hashes: NDArray[np.bytes_]) -> Integers:
-        """The number of the instance with each hash; −1 where there is none."""
+        """The number of the instance with each hash; −1 if there is none."""
         at = np.minimum(np.searchsorted(self._distinct, hashes), len(self._distinct) - 1)
         return np.where(self._distinct[at] == hashes, at, -1)
 
@@ -106,7 +106,7 @@ class FeatureRows:
         return self._rows.gather(self._at[self._distinct.numbers[name]])
 
     def take_from(self, features: Artifact[Any]) -> int:
-        """Copy what another directory of the same encoder has of these instances; how many that are."""
+        """Copy features of these instances from another directory of the same encoder; returns their number."""
         numbers = self._distinct.find(read_digests(features))
         wanted, start, before = (numbers >= 0) & ~self.known[numbers], 0, int(self.known.sum())
         for name, read in instance_files(features):
@@ -137,7 +137,7 @@ def others_of_encoder(folder: Path, out: Path, config: Mapping[str, Any], weight
             found = open_artifact(path, "features")
         except ArtifactError:  # another version, or not an artefact: it has no features to reuse
             continue
-        # Weights that were fitted there and are given by a file here have one hash, but not the same setting.
+        # The setting `weights` may differ, for example a file here and fitted weights there; the hash decides.
         settings = {**found.manifest.config, "weights": config["weights"]}
         same = settings == config and found.entry(ENCODER_WEIGHTS).sha256 == weights
         if same and found.has(DIGESTS) and found.damage() is None:

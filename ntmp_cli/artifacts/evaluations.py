@@ -1,4 +1,4 @@
-"""The tables of an evaluation directory, as the stage computed them or as they were read again."""
+"""The tables of an evaluation directory, as computed or as read back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation directory and what its tables hold."""
+    """An evaluation directory and its tables."""
 
     artifact: Artifact[EvaluationSummary]
     rows: list[Row]
@@ -39,7 +39,7 @@ class Evaluation:
 
 
 def read_evaluation(artifact: Artifact[EvaluationSummary]) -> Evaluation:
-    """Every table that a report or a screen shows."""
+    """Read every table that a report or the terminal shows."""
     from ntmp_cli.evaluation.comparisons import Comparison
     from ntmp_cli.evaluation.rankings import Ranking
     from ntmp_cli.evaluation.summary import Row, SummaryRow

@@ -1,4 +1,4 @@
-"""The columns of a table in its manifest: all of them, or the first ones where there are very many."""
+"""The columns of a table in its manifest: all of them, or the first ones if there are very many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ntmp_cli.artifacts.layout import FEATURES
 from ntmp_cli.artifacts.summary_fields import Count, Name, Record
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
 
-# A manifest is read whenever its directory is opened: a longer list is in a file beside it.
+# Manifests stay small, because every opening of a directory reads them: a longer list is in a separate file.
 MOST_LISTED = 1000
 _ELSEWHERE = f"in {FEATURES}"
 
@@ -23,7 +23,7 @@ class FeatureRow(Record):
 
 
 def feature_rows(mapping: FeatureMapping, missing: Sequence[int]) -> tuple[FeatureRow, ...]:
-    """What a mapping did to every column, with the number of its missing values."""
+    """How a mapping encodes every column, with the number of its missing values."""
     features = mapping.features
     if isinstance(features, ImageFeatures):
         return (FeatureRow(name="image", kind=features.description, missing=0, width=1),)
@@ -38,7 +38,7 @@ def is_long(rows: Sequence[FeatureRow]) -> bool:
 
 
 def listed_rows(rows: tuple[FeatureRow, ...]) -> tuple[FeatureRow, ...]:
-    """The rows of a manifest: of a long list the first ones, and one row for all others."""
+    """The rows in a manifest; a long list is cut to its first rows and one row for all others."""
     if not is_long(rows):
         return rows
     rest = rows[MOST_LISTED:]
@@ -48,13 +48,13 @@ def listed_rows(rows: tuple[FeatureRow, ...]) -> tuple[FeatureRow, ...]:
 
 
 def number_of_columns(listed: Sequence[FeatureRow]) -> int:
-    """How many columns the rows of a manifest stand for."""
+    """Number of columns that the rows of a manifest describe."""
     if listed and listed[-1].kind == _ELSEWHERE:
         return MOST_LISTED + int(listed[-1].name.split()[0])
     return len(listed)
 
 
 def column_names(listed: Sequence[FeatureRow]) -> tuple[list[str], int] | None:
-    """Names of the first columns of a table, and how many it has; None where the rows are no table."""
+    """Names of the first columns of a table, and their total number; None if the rows are not those of a table."""
     names = [row.name for row in listed[:MOST_LISTED]]
     return (names, number_of_columns(listed)) if names and names != ["image"] else None

@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Writer:
-    """Adds data sets to a new file. Every call ends in the disk's error if there was one, and so does closing."""
+    """Adds data sets to a new file. Every call, and closing, raises the disk's error if there was one."""
 
     _file: h5py.File
     _sink: Sink
@@ -37,13 +37,13 @@ class Writer:
         self._sink.check()
 
     def fill(self, name: str, start: int, values: NDArray[Any]) -> int:
-        """Write rows from `start` on; where the next ones begin."""
+        """Write rows from `start` on; returns the start of the next rows."""
         self._file[name][start : start + len(values)] = values
         self._sink.check()
         return start + len(values)
 
     def append(self, name: str, values: NDArray[Any]) -> None:
-        """Add rows to a data set whose length is not known before."""
+        """Add rows to a data set whose length is not known in advance."""
         if name not in self._file:
             shape, limits = (0, *values.shape[1:]), (None, *values.shape[1:])
             self._file.create_dataset(name, shape, values.dtype, maxshape=limits, chunks=(4096,))

@@ -25,7 +25,7 @@ RowNumbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of one file, by number; of tuples with their boundaries and counts."""
+    """Row numbers of one file; for tuples also their boundaries and counts."""
 
     name: str
     rows: RowNumbers
@@ -33,11 +33,11 @@ class Shard:
     counts: Counts | None = None
 
     def arrays(self) -> list[NDArray[Any]]:
-        """All but the name, without what is missing."""
+        """The arrays that are not None."""
         return [array for array in (self.rows, self.offsets, self.counts) if array is not None]
 
     def __len__(self) -> int:
-        """Tuples, or rows that are in none."""
+        """Number of tuples, or of rows if there are no tuples."""
         return len(self.rows) if self.counts is None else len(self.counts)
 
 
@@ -49,7 +49,7 @@ def instance_format(mapping: FeatureMapping) -> tuple[list[int], np.dtype[Any], 
 
 
 def tuple_shards(split: str, tuples: Grouped, mapping: FeatureMapping) -> Iterator[Shard]:
-    """Tuples in their order, about so many bytes in a shard as usual; no tuple is cut."""
+    """Shards of tuples in order, of about the usual size; no tuple is split."""
     size = max(1, round(SHARD_BYTES * len(tuples) / (_instance_bytes(mapping) * len(tuples.rows))))
     for number, start in enumerate(range(0, len(tuples), size)):
         bounds = tuples.offsets[start : start + size + 1]
@@ -63,7 +63,7 @@ def pool_shards(split: str, rows: RowNumbers, mapping: FeatureMapping) -> Iterat
 
 
 def test_shards(rows: RowNumbers) -> Iterator[Shard]:
-    """One file, however many test rows there are; none without them."""
+    """One file for all test rows; none if there are none."""
     if len(rows):
         yield Shard(TEST_INSTANCES, rows)
 
@@ -71,7 +71,7 @@ def test_shards(rows: RowNumbers) -> Iterator[Shard]:
 def write_shard(
     path: Path, shard: Shard, mapping: FeatureMapping, rows: GatheredRows, advance: Advance = lambda number: None
 ) -> None:
-    """Gather the rows of a shard, encode them and write them; `advance` is told of tuples, or of rows."""
+    """Gather the rows of a shard, encode them and write them; `advance` counts tuples, or rows."""
     scale = instance_format(mapping)[2]
     pieces = _pieces(shard, mapping, rows)
     if shard.offsets is None or shard.counts is None:

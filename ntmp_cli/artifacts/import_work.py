@@ -1,8 +1,8 @@
 """import-tuples --engine: several processes read the tables, compute statistics and write the shards.
 
-They share the folder `.OUT.import` beside the output: the cells of every table in a file of its own, from which shards
-gather their rows, so that the rows of a tuple may lie in any tables. The folder stays where an import was interrupted,
-and the same command goes on from it; it is removed once the output is published.
+They share the folder `.OUT.import` beside the output, which holds a file of cells per table. Shards gather their rows
+from these files, so that the rows of a tuple may lie in any tables. After an interruption the folder stays, and the
+same command continues from it; it is removed once the output is published.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BLOCKS_PER_CALL = 16
 
 
 def require_tables(opened: ImportSources) -> None:
-    """Refuse what only one process can read."""
+    """Refuse inputs that only one process can read."""
     for source in _sources(opened).values():
         if not isinstance(source, TableRows):
             raise UsageError(
@@ -67,7 +67,7 @@ def _sources(opened: ImportSources) -> dict[str, RowSource]:
 
 @contextmanager
 def import_work(out: Path, block_bytes: int, workers: Workers) -> Iterator[ImportWork]:
-    """The folder that the workers of an import share; after an interruption or failed calls it stays."""
+    """The folder that the workers of an import share; it stays after an interruption or failed calls."""
     folder = _folder_of(out)
     with PartitionedOutput(folder).locked():
         try:
@@ -83,7 +83,7 @@ def import_work(out: Path, block_bytes: int, workers: Workers) -> Iterator[Impor
 
 
 def discard_work(out: Path) -> None:
-    """Remove what workers left, if none is at work."""
+    """Remove the shared folder unless it is in use."""
     if (folder := _folder_of(out)).exists():
         with folder_lock(folder) as locked:
             if locked:
@@ -97,14 +97,14 @@ def _folder_of(out: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Table(Partition):
-    """A table to be read, and what its rows are: of tuples, unlabeled, for tests."""
+    """A table to read, and the role of its rows: tuples, unlabeled or test."""
 
     role: str
 
 
 @dataclass(frozen=True)
 class _Indexed(Partition):
-    """What is made of rows whose numbers are in a file, known by its content."""
+    """A file computed from rows whose numbers are in another file, which is identified by its content."""
 
     def state(self) -> dict[str, Any]:
         assert isinstance(self.source, Path)
@@ -119,7 +119,7 @@ class ImportWork:
         self._rows = ""
 
     def read(self, opened: ImportSources, positive: Sequence[str], most_categories: int) -> ImportedRows | None:
-        """Read all tables; None where one of them has problems or texts among numbers, which one process settles."""
+        """Read all tables; None if one has problems, or text among numbers: then one process reads them again."""
         problems = Problems()
         sources = {name: source for name, source in _sources(opened).items() if isinstance(source, TableRows)}
         readings = {name: source.reading(problems) for name, source in sources.items()}
@@ -163,7 +163,7 @@ class ImportWork:
         return understood_rows(kept, opened, positive, survey, problems)
 
     def statistics(self, blocks: Sequence[NDArray[np.int64]], coded: Sequence[int]) -> Iterator[BlockStatistics]:
-        """Statistics of the rows of every block, in order. Few of them are not worth starting workers for."""
+        """Statistics of the rows of every block, in order. A few blocks are computed here, without workers."""
         if len(blocks) <= BLOCKS_PER_CALL:
             with row_files(self._folder) as rows:
                 for block in blocks:
@@ -186,7 +186,7 @@ class ImportWork:
         self._made("shards", plan, jobs, Words("writing", "written", "shards"))
 
     def add_shards(self, staging: Staging, shards: Sequence[Shard]) -> None:
-        """Put the shards into the output, without copying where the disk allows it."""
+        """Put the shards into the output, by hard links if the file system allows them."""
         for shard in shards:
             made, target = self._folder / "shards" / shard.name, staging.file(shard.name)
             try:
@@ -198,7 +198,7 @@ class ImportWork:
     def _made(
         self, kind: str, plan: Mapping[str, Any], jobs: Iterable[tuple[str, Sequence[NDArray[Any]]]], words: Words
     ) -> list[Path]:
-        """What the function of this name in the worker makes of row numbers, one file per job."""
+        """Let workers compute one file of this kind per job, from row numbers."""
         output = PartitionedOutput(self._folder / kind)
         partitions: list[Partition] = []
         for name, arrays in jobs:

@@ -1,7 +1,7 @@
-"""A worker of an import: what it writes to the shared folder, and how that is read.
+"""A worker of an import: the files of the shared folder, how they are written and read.
 
 The file of a table holds its cells (float64, row by row), then the columns with a role as an Arrow stream. Files of row
-numbers and of statistics are arrays in the format of NumPy, one after the other.
+numbers and of statistics are concatenated arrays in NumPy's format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEX = "index"
 
 
 def read_table(work: str, table: str, name: str, role: str) -> None:
-    """Read one table: its cells and the columns with a role. Whatever is wrong with it is left to one process."""
+    """Read one table: its cells and the columns with a role. Problems are left to the process that reads all tables."""
     folder = Path(work)
     plan = strict_json((folder / READINGS).read_bytes())
     partition, output = Partition(location(table), name), PartitionedOutput(folder / ROWS)
@@ -93,7 +93,7 @@ def make_shards(work: str, rows: str, plan: dict[str, Any], name: str) -> None:
 
 @contextmanager
 def _making(work: str, kind: str, name: str) -> Iterator[tuple[Path, list[NDArray[Any]], Callable[[int], None]]]:
-    """Where to write, the arrays of row numbers, and what raises if the worker is to stop; the record comes last."""
+    """The path to write to, the arrays of row numbers, and a check that raises if the worker must stop."""
     folder = Path(work)
     index = folder / INDEX / kind / name
     output = PartitionedOutput(folder / kind)
@@ -118,7 +118,7 @@ def _checked() -> Iterator[Callable[[], None]]:
 
 @lru_cache(maxsize=1)
 def _row_files(work: str, digest: str) -> RowFiles:
-    """The rows of all tables; a worker makes many shards of them."""
+    """The rows of all tables, cached because a worker writes many shards."""
     return row_files(Path(work))
 
 
@@ -127,11 +127,11 @@ def _mapping(work: str, digest: str) -> FeatureMapping:
     return FeatureMapping.model_validate_json((Path(work) / MAPPING).read_bytes())
 
 
-# How things are stored ---------------------------------------------------------------------------
+# Serialisation -----------------------------------------------------------------------------------
 
 
 def stored_reading(reading: TableReading) -> dict[str, Any]:
-    """As JSON whose keys may be sorted: the order of columns matters."""
+    """As JSON. Pairs are lists: keys would be sorted, and the order of columns matters."""
     return {
         "kinds": [*map(list, reading.kinds.items())],
         "columns": list(reading.columns),
@@ -177,7 +177,7 @@ def row_files(folder: Path) -> RowFiles:
 
 
 def kept_columns(file: FileColumns, path: Path, rows: int, columns: int) -> None:
-    """Keep the columns with a role that a worker has stored."""
+    """Read the columns with a role that a worker stored."""
     with pa.OSFile(str(path)) as stored:
         if stored.size() == 8 * rows * columns:  # it has none
             file.keep(rows, {})

@@ -1,4 +1,4 @@
-"""Names of payload files and folders that more than one module knows."""
+"""Names of payload files and folders that several modules use."""
 
 TEST_INSTANCES = "test.h5"
 TEST_LABELS = "oracle/test-labels.h5"

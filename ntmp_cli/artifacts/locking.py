@@ -1,4 +1,4 @@
-"""Locks of files and folders: they end with their process, so that what a killed one left is known to be stale."""
+"""Locks of files and folders. A lock ends with its process, so that files of killed processes are known to be stale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not POSIX: what killed processes leave is then left for the user to remove
+except ImportError:  # not POSIX: the user has to remove the files of killed processes
     fcntl = None  # type: ignore[assignment]
 
 
@@ -22,7 +22,7 @@ def can_lock() -> bool:
 
 
 def new_temporary(out: Path, *, is_folder: bool) -> tuple[Path, int | None]:
-    """A new hidden file or folder beside `out`, and the handle that holds its lock; None where there are no locks."""
+    """A new hidden file or folder beside `out`, and the handle that holds its lock, or None without locks."""
     while True:
         path = out.parent / f".{out.name}.partial-{secrets.token_hex(6)}"
         # Another process that failed may have removed the parent folder that it had made.
@@ -44,13 +44,13 @@ def new_temporary(out: Path, *, is_folder: bool) -> tuple[Path, int | None]:
 
 
 def lock_if_free(path: Path) -> int | None:
-    """The handle that locks an existing file or folder; None where another process has the lock, or there are none."""
+    """The handle that locks an existing file or folder; None if another process has the lock, or without locks."""
     if fcntl is None:
         return None
     handle = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have been removed, and made again, since it was opened.
+        # It may have been removed and created again since it was opened.
         if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
             return handle
     except BlockingIOError:
@@ -87,9 +87,9 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a folder until this process leaves it or ends; False if another process holds the lock.
+    """Lock a folder for the duration of the context; False if another process holds the lock.
 
-    True for all where the system cannot lock folders.
+    Always True if the system cannot lock folders.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

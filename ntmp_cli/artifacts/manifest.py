@@ -37,7 +37,7 @@ from ntmp_cli.artifacts.summary_fields import Summary, problems_of
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.storage import Location, StorageUrl
 
-# An artefact whose kind does not matter is written without a parameter: `Artifact`.
+# If the kind does not matter, the type is `Artifact` without a parameter.
 S = TypeVar("S", bound=Summary, covariant=True, default=Summary)
 
 MANIFEST = "manifest.json"
@@ -46,7 +46,7 @@ FORMAT_VERSION = 1
 # The key of a configuration that names the plugins it depends on.
 PLUGINS = "plugins"
 SHOWN_PROBLEMS = 5
-# Larger than the list of any directory's files: no manifest.
+# A larger file is not a manifest.
 MOST_MANIFEST_BYTES = 2**28
 KINDS = {
     "tuples": "ntmp make-tuples",
@@ -71,18 +71,18 @@ class Plan:
     config: dict[str, Any]
     seed: int | None = None
     inputs: tuple[dict[str, str], ...] = ()
-    # Where the inputs lie, so that no output replaces them. Not recorded: manifests hold no path of this machine.
+    # Paths of the inputs, so that no output replaces them. Not recorded: manifests hold no path of this machine.
     reads: tuple[Path, ...] = field(default=(), compare=False)
 
     def to_bytes(self) -> bytes:
-        """One spelling of what is recorded."""
+        """The recorded fields as canonical JSON."""
         recorded = {"kind": self.kind, "config": self.config, "seed": self.seed, "inputs": self.inputs}
         return canonical_json(recorded)
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One payload file; `rows` is what it counts (tuples, instances, lines), if anything."""
+    """One payload file; `rows` is its number of tuples, instances or lines, if it has any."""
 
     path: str
     bytes: int
@@ -98,7 +98,7 @@ class Manifest(Generic[S]):
     inputs: tuple[dict[str, str], ...]
     files: tuple[FileEntry, ...]
     summary: S
-    # Files that differ between equal runs (timings): named, so that they are not foreign, but not hashed.
+    # Files that differ between equal runs (timings): listed, but not hashed.
     unhashed: tuple[str, ...] = ()
     package_version: str = __version__
     format_version: int = FORMAT_VERSION
@@ -108,7 +108,7 @@ class Manifest(Generic[S]):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """Where things that are not built in came from: `method mine` -> file and hash."""
+        """Origin of registered names that are not built in: `method mine` -> file and hash."""
         return dict(self.config.get(PLUGINS, {}))
 
     def fulfils(self, plan: Plan) -> bool:
@@ -165,7 +165,7 @@ class Artifact(Generic[S]):
             raise self.damaged(name, "not valid JSON") from None
 
     def damaged(self, name: str, what: str) -> ArtifactError:
-        """The error for a payload file that matches its hash and is still not what its stage wrote."""
+        """The error for a payload file that matches its hash but has invalid content."""
         return ArtifactError(f"{self.path / name}: damaged: {what}", hint=remake(self.kind))
 
     def require_rows(self, name: str, rows: int) -> None:
@@ -186,7 +186,7 @@ class Artifact(Generic[S]):
         return None
 
     def verify(self) -> None:
-        """Check every payload file, and that nothing foreign lies among them."""
+        """Check every payload file, and that the directory holds no other files."""
         for entry in self.manifest.files:
             self.file(entry.path)
         known = {entry.path for entry in self.manifest.files} | set(self.manifest.unhashed) | {MANIFEST}
@@ -304,7 +304,7 @@ def _parse(file: Path, raw: bytes) -> Manifest:
 
 
 def _summary(file: Path, manifest: Manifest[Any]) -> Summary:
-    """The summary as the model of its kind, once it is consistent and fits the files."""
+    """The summary as the model of its kind; refused unless it is consistent and matches the files."""
     try:
         # Read as JSON: lists become tuples, and nothing else is converted.
         summary = SUMMARIES[manifest.kind].model_validate_json(json.dumps(manifest.summary))
@@ -354,7 +354,7 @@ def carries_manifest(path: Path) -> bool:
 
 
 def content_sha256(artifact: Artifact) -> str:
-    """Of the payload alone: the same for equal files, whichever version of ntmp wrote the manifest."""
+    """Hash of the payload: the same for equal files, whichever version of ntmp wrote the manifest."""
     return hashlib.sha256("".join(f"{e.path} {e.sha256}\n" for e in artifact.manifest.files).encode()).hexdigest()
 
 
@@ -364,12 +364,12 @@ def describe_input(artifact: Artifact) -> dict[str, str]:
 
 
 def canonical_json(value: Any) -> bytes:
-    """One spelling for one value: sorted keys, plain ASCII, no NaN."""
+    """The only JSON text of a value: sorted keys, plain ASCII, no NaN."""
     return (json.dumps(value, sort_keys=True, indent=1, allow_nan=False) + "\n").encode("ascii")
 
 
 def strict_json(raw: bytes, *, finite: bool = True) -> Any:
-    """Parse JSON that is not nested beyond reason and, where asked, holds no NaN; ValueError where that fails."""
+    """Parse JSON. Raises ValueError if it is invalid, nested too deeply or, if `finite`, holds NaN or infinity."""
 
     def number(text: str) -> float:
         if not math.isfinite(value := float(text)):
@@ -383,7 +383,7 @@ def strict_json(raw: bytes, *, finite: bool = True) -> Any:
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether something is a file of its own: no link, which may lead anywhere, no pipe, no device."""
+    """Whether a path is a regular file: no link, pipe or device."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

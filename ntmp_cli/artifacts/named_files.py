@@ -1,4 +1,4 @@
-"""Files and runs that settings name: a manifest knows them by their content, so that it holds no path of a machine."""
+"""Files and runs that settings name: a manifest records hashes of their content, and no path of a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEIGHTS_FILES = ("encoder_weights", "clip_model", "clip_weights")
 
 
 def file_identity(name: str | None) -> str | None:
-    """The hash of the file of this name, or the name itself where there is no such file."""
+    """The hash of the file of this name, or the name itself if there is no such file."""
     if name is not None and Path(name).is_file():
         return f"sha256:{sha256_file(Path(name))}"
     return name
@@ -29,7 +29,7 @@ def weights_files(config: Settings) -> tuple[Path, ...]:
 
 
 def encoder_run(config: Settings) -> RunArtifact | None:
-    """The run whose network is the frozen encoder; None where the encoder is another."""
+    """The run whose network is the frozen encoder; None for other encoders."""
     encoder: str | None = getattr(config, "encoder", None)
     if encoder is None or not encoder.startswith(RUN):
         return None
@@ -37,18 +37,18 @@ def encoder_run(config: Settings) -> RunArtifact | None:
 
 
 def teacher_run(config: Settings) -> RunArtifact | None:
-    """The run that teaches a network at first; None where there is none."""
+    """The run that is the first teacher of a network; None without one."""
     teacher: str | None = getattr(getattr(config, "settings", None), "teacher", None)
     return None if teacher is None else open_artifact(Path(teacher), "run")
 
 
 def teacher_identity(config: Settings) -> dict[str, str]:
-    """The setting `teacher` with the hash of its run in place of a path; empty where there is none."""
+    """The setting `teacher` with the hash of its run instead of a path; empty without a teacher."""
     run = teacher_run(config)
     return {} if run is None else {"teacher": f"sha256:{run.sha256}"}
 
 
 def encoder_identity(config: Settings) -> dict[str, str]:
-    """The setting `encoder` with the hash of its run in place of a path; empty where it names none."""
+    """The setting `encoder` with the hash of its run instead of a path; empty if it names no run."""
     run = encoder_run(config)
     return {} if run is None else {"encoder": f"{RUN}sha256:{run.sha256}"}

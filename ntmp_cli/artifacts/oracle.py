@@ -1,6 +1,6 @@
 """True labels and true counts, in separate files.
 
-Only evaluation and auditing may import this module; a test refuses it to the training code.
+Only evaluation and auditing may import this module; a test checks that training code does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An output is never an input, inside one, or around one: writing it would destroy what was read."""
+"""Refuses an output that is an input, lies inside one or contains one: writing it would destroy the input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ntmp_cli.storage import Location, StorageUrl
 def refuse_overlap(out: Location, inputs: Iterable[Location], folders: Sequence[str] = (".",)) -> None:
     """Refuse an output that shares files with an input, also through links.
 
-    A command that only makes `folders` below `out` may have its inputs beside them.
+    A command that only creates `folders` below `out` may have its inputs beside them.
     """
     inputs = tuple(inputs)
     if isinstance(out, StorageUrl):

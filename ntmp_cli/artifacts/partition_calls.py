@@ -1,4 +1,4 @@
-"""Files that are made by several processes, one call each: the engine of a sweep carries them out."""
+"""Files written by several processes: an engine, as of a sweep, runs one call per file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_FAILURES = 5
 
 @dataclass(frozen=True)
 class Workers:
-    """The engine that works, and what it may use."""
+    """An engine and its resources."""
 
     engine: str
     resources: Resources
@@ -47,7 +47,7 @@ def carry_out(
     workers: Workers,
     words: Words = SCORING,
 ) -> None:
-    """Have the engine call `function` for each of these; one counts as done once its record is seen from here."""
+    """Call `function` for each partition by the engine; a partition is done once its record is visible here."""
     threads, start = workers.resources.threads, engines.get(workers.engine)
     calls = [Call(one.name, function, arguments(one), None, threads, plugin_files()) for one in waiting]
     by_name = {one.name: one for one in waiting}
@@ -62,13 +62,13 @@ def carry_out(
             if stopping():
                 raise InterruptedRunError(
                     f"interrupted; {done} of {len(waiting)} {words.unit} are {words.done}",
-                    hint="The same command goes on from here.",
+                    hint="Run the same command to continue.",
                 )
             if outcome is None:
                 continue
             advance(1)
             if outcome.error is None and not output.is_recorded(by_name[outcome.name]):
-                unseen = f"its worker {words.done} it, but it is not seen here: OUT must lie where all nodes see it"
+                unseen = f"its worker {words.done} it, but it is not here: OUT must be visible to all nodes"
                 outcome = CallOutcome(outcome.name, unseen, ArtifactError.exit_code)
             if outcome.error is None:
                 done += 1
@@ -91,5 +91,5 @@ def _failed(failures: Sequence[CallOutcome], total: int, output: PartitionedOutp
 
 
 def place_text(place: Location) -> str:
-    """The place as another process needs it, with credentials. It is never written."""
+    """The location for another process, with credentials; never written to disk."""
     return place.raw if isinstance(place, StorageUrl) else str(place.absolute())

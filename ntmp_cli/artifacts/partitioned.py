@@ -1,7 +1,7 @@
-"""A folder of files, made one by one, by any process that sees it: what is done is known by a record per file.
+"""A folder of files that several processes write; a record per file says that it is done.
 
-A file comes first, then its record; the manifest, if there is one, comes last. What a killed process left has no
-record, and is made again. Names that begin with _ are no tables for those who read the folder as one table.
+A file is written first, then its record; the manifest, if any, comes last. A file without a record, left by a killed
+process, is written again. Programs that read the folder as one table skip names that begin with _.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ MANIFEST = "_manifest.json"
 CONTROL = "_ntmp"
 # Requests to a server at a time.
 REQUESTS = 16
-# "resume" is for folders of intermediate files: what other settings or inputs made is removed.
+# "resume" is for folders of intermediate files: files from other settings or inputs are removed.
 IfFolderExists = Literal["fail", "overwrite", "resume"]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A file to be read, and the name of the file that is made of it, relative to the output folder."""
+    """A file to read, and the name of the file computed from it, relative to the output folder."""
 
     source: Location
     name: str
 
     def state(self) -> dict[str, Any]:
-        """What tells whether the file to be read has changed: its size, and when it was written."""
+        """Size and modification time of the file to read, by which changes are detected."""
         source = self.source
         if isinstance(source, StorageUrl):
             return {"bytes": source.size(), "modified_ns": source.modified_ns()}
@@ -46,7 +46,7 @@ class Partition:
 
 
 class PartitionedOutput:
-    """The output folder, by path or URL; `counts` are the whole numbers that every record has of its file."""
+    """The output folder, by path or URL; `counts` names the integers in every record."""
 
     def __init__(self, folder: Location, counts: Sequence[str] = ("rows",)) -> None:
         self.folder, self._counts = folder, counts
@@ -54,7 +54,7 @@ class PartitionedOutput:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """No other process makes tables in the folder. Behind a URL there are no locks: two would write the same."""
+        """Lock the folder against other processes. URLs have no locks; two processes would write the same files."""
         if isinstance(self.folder, StorageUrl):
             yield
             return
@@ -71,7 +71,7 @@ class PartitionedOutput:
     def waiting(
         self, plan: Mapping[str, Any], partitions: Sequence[Partition], if_exists: IfFolderExists
     ) -> list[Partition]:
-        """Check the folder, and give the partitions that are not done yet. Nothing is made."""
+        """Check the folder and return the partitions that are not done yet; nothing is written."""
         if if_exists == "resume":
             self._forget_others(plan, partitions)
         self._require_own()
@@ -96,7 +96,7 @@ class PartitionedOutput:
 
     @contextmanager
     def writing(self, plan: Mapping[str, Any]) -> Iterator[None]:
-        """The folder says what is made in it. If nothing was made in the end, nothing is left."""
+        """Write the plan into the folder; remove it again if no partition was recorded."""
         _delete(self.folder / MANIFEST)
         _write(self._plan, canonical_json(self._with_version(plan)))
         try:
@@ -107,11 +107,11 @@ class PartitionedOutput:
                 self._remove_empty_folders()
 
     def record(self, partition: Partition, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """Say that a partition is done: `state` is that of its source before it was read."""
+        """Record that a partition is done; `state` is that of its source before it was read."""
         _write(self._record_of(partition.name), canonical_json({"name": partition.name, "input": state, **facts}))
 
     def is_recorded(self, partition: Partition) -> bool:
-        """Whether a partition is seen to be done from here."""
+        """Whether a partition is done, as far as this process can see."""
         return self._is_done(self._read_record(self._record_of(partition.name)), partition, by_hash=False)
 
     def records(self, partitions: Sequence[Partition]) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ class PartitionedOutput:
         return self._in_threads(lambda one: self._read_record(self._record_of(one.name)) or {}, partitions)
 
     def finish(self, plan: Mapping[str, Any], partitions: Sequence[Partition]) -> list[dict[str, Any]]:
-        """Write the manifest, the last file; the records of all partitions."""
+        """Write the manifest, the last file; returns the records of all partitions."""
         records = self.records(partitions)
         files = [{"path": one["name"], **one["output"], "input": {"bytes": one["input"]["bytes"]}} for one in records]
         manifest = {"kind": "predictions", **self._with_version(plan), "files": files}
@@ -132,7 +132,7 @@ class PartitionedOutput:
         return {**plan, "format_version": FORMAT_VERSION, "package_version": __version__}
 
     def _require_own(self) -> None:
-        """Refuse a folder that holds anything but what this class has written."""
+        """Refuse a folder with files that this class did not write."""
         folder = self.folder
         if isinstance(folder, Path):
             inside: Iterable[Location] = folder.iterdir() if folder.exists() else ()
@@ -145,7 +145,7 @@ class PartitionedOutput:
             )
 
     def _is_done(self, record: dict[str, Any] | None, partition: Partition, *, by_hash: bool = True) -> bool:
-        """Whether the source is as it was, and the table is whole: by hash on a disk, by size behind a URL."""
+        """Whether the source is unchanged and the table complete: by hash on a disk, by size behind a URL."""
         if record is None or record["name"] != partition.name or record["input"] != partition.state():
             return False
         table = self.folder / partition.name
@@ -157,7 +157,7 @@ class PartitionedOutput:
         return bool(size == made["bytes"]) and same_bytes
 
     def _record_of(self, name: str) -> Location:
-        """Names of tables may be longer than those of files may be with an ending more, and hold folders."""
+        """Named by a hash: a table's name may contain folders, and be too long for another ending."""
         return self._records / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
     def _record_files(self) -> Sequence[Location]:
@@ -173,7 +173,7 @@ class PartitionedOutput:
         return value if value is not None and _is_record(value, self._counts) else None
 
     def _forget_others(self, plan: Mapping[str, Any], partitions: Sequence[Partition]) -> None:
-        """Remove what was made by another plan, or of files that are no longer among the inputs."""
+        """Remove files of another plan, or of sources that are no longer among the inputs."""
         assert isinstance(self.folder, Path), "intermediate files are on a disk"
         if _read_json(self._plan) != self._with_version(plan):
             for child in self.folder.iterdir() if self.folder.exists() else ():
@@ -183,7 +183,7 @@ class PartitionedOutput:
             self._clear([name])
 
     def _clear(self, records: Iterable[str]) -> None:
-        """Remove what was made here before, and nothing else."""
+        """Remove the files of an earlier call, and nothing else."""
         for name in records:
             _delete(self.folder / name)
             _delete(self._record_of(name))
@@ -197,13 +197,13 @@ class PartitionedOutput:
                     folder.rmdir()
 
     def _in_threads(self, work: Any, items: Sequence[Any]) -> list[Any]:
-        """Requests to a server wait most of the time."""
+        """Apply `work` to all items, in threads if they are requests to a server."""
         with ThreadPoolExecutor(REQUESTS if isinstance(self.folder, StorageUrl) else 1) as pool:
             return list(pool.map(work, items))
 
 
 def _read_json(place: Location) -> dict[str, Any] | None:
-    """A small file of this module; None where it is missing or damaged, so that its work is done again."""
+    """A plan or a record; None if it is missing or damaged, so that its work is done again."""
     if not place.exists():
         return None
     try:

@@ -14,9 +14,9 @@ from ntmp_cli.errors import ArtifactError, NotIdentifiableError
 
 @dataclass(frozen=True)
 class Prior:
-    """A class prior of the unlabeled pool; one of `estimate-prior` carries the directory that it was read from.
+    """A class prior of the unlabeled pool, with its prior directory if `estimate-prior` estimated it.
 
-    Without a value it is left to the training.
+    Without a value, the training estimates it.
     """
 
     value: float | None
@@ -26,7 +26,7 @@ class Prior:
 
 
 def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
-    """The value of a prior directory, refused if it was estimated on other tuples."""
+    """The prior in a prior directory, refused if it was estimated on other tuples."""
     estimate = open_artifact(path, "prior")
     if tuples.sha256 not in {entry["sha256"] for entry in estimate.manifest.inputs}:
         raise ArtifactError(

@@ -62,7 +62,7 @@ class Staging:
         return target
 
     def add(self, name: str, rows: int | None = None) -> None:
-        """Announce a finished file. It is flushed and hashed beside the writing of the next one."""
+        """Announce a finished file. It is flushed and hashed while the next one is written."""
         self._entries[name] = self._hasher.submit(self._settle, name, rows)
 
     def add_bytes(self, name: str, content: bytes, rows: int | None = None) -> None:
@@ -134,7 +134,7 @@ def existing_output(out: Path, plan: Plan, if_exists: IfExists) -> Artifact[Any]
 
 
 def _require_reachable(out: Path) -> None:
-    """Refuse before the work what could only fail after it."""
+    """Refuse an output path that cannot be created, before any work is done."""
     blocking = next((parent for parent in out.absolute().parents if parent.exists() and not parent.is_dir()), None)
     if blocking is not None:
         raise UsageError(f"{out}: cannot be made, because {blocking} is a file", hint="Choose another --out.")
@@ -164,7 +164,7 @@ def publishing(out: Path, plan: Plan, *, if_exists: IfExists = "fail") -> Iterat
 
 
 def _confirm(out: Path) -> None:
-    """Flush the folder that names the output. It is published by now: an error of the disk is no failure any more."""
+    """Flush the parent folder of the output. The output is published by now, so an error is only a warning."""
     try:
         flush(out.parent)
     except OSError as error:
@@ -192,7 +192,7 @@ def _fitting_summary(summary: Summary | None, plan: Plan, files: Sequence[FileEn
 
 
 def linked_output(out: Path) -> Path:
-    """Where output really goes: a link stays, and what it points to is made or replaced."""
+    """The path behind links: a link stays, and its target is created or replaced."""
     try:
         return out.resolve() if out.is_symlink() else out.absolute()
     except RuntimeError:
@@ -202,7 +202,7 @@ def linked_output(out: Path) -> Path:
 def _swap_in(path: Path, out: Path, plan: Plan, if_exists: IfExists) -> None:
     """Make `path` visible as `out`. Replacing exchanges the two, so that `out` exists at every moment.
 
-    Where another process was faster, `skip` keeps what that one made, if it is the same.
+    If another process published first, `skip` keeps its output if that is the same.
     """
     try:
         path.rename(out)

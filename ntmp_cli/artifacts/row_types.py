@@ -31,14 +31,14 @@ class HistoryRow(TypedDict):
 
 
 class RunMark(RunSetting):
-    """Which run a row of an evaluation is about."""
+    """The run that a row of an evaluation describes."""
 
     seed: int
     run: str
 
 
 class _LaterCurveFields(TypedDict, total=False):
-    """What evaluations of earlier versions do not have."""
+    """Fields that evaluations of earlier versions do not have."""
 
     iterations: list[int]
     warmup_end: int | None
@@ -54,7 +54,7 @@ class CurveRow(RunMark, _LaterCurveFields):
 
 
 class EqualMassBinsRow(_Row):
-    """Bins that hold the same weight each."""
+    """Bins of equal weight."""
 
     confidence: list[float]
     frequency: list[float]

@@ -25,7 +25,7 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class _Scores:
-    """The class of a run's scores, and its inputs; without a class, why there is no bound."""
+    """The norm-bounded class of a run's scores and its inputs; or the reason why there is no bound."""
 
     norms: NormClass | None
     inputs: Inputs
@@ -84,7 +84,7 @@ def _network_scores(run: RunArtifact) -> _Scores:
 
 
 def _measured(source: StoredTuples, inputs: Inputs) -> Radii:
-    """Of all training instances; of several strata that of the largest mean square, which bounds each of them."""
+    """Radii of all training instances; of several strata, the largest root mean square bounds all."""
     by_stratum: dict[tuple[int, int], list[float]] = {}
     pool, largest = [0.0, 0.0], 0.0
     for name, rows in source.tuple_shards():
@@ -106,7 +106,7 @@ def _measured(source: StoredTuples, inputs: Inputs) -> Radii:
 
 
 def _bounded(run: RunArtifact, inputs: Inputs) -> Radii:
-    """Of any image whose pixels are in [0, 1] after scaling."""
+    """Radii that bound all images with pixels in [0, 1] after scaling."""
     instance = run.summary.instance
     ends = [inputs(np.full((1, *instance.shape), value, dtype=np.uint8)) for value in (0, round(instance.scale))]
     radius = sqrt(float((np.max(np.abs(ends), axis=0) ** 2).sum()) + 1)

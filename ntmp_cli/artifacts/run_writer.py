@@ -33,7 +33,7 @@ SAME_SCORE, TUPLES_LOOKED_AT = 1e-6, 500
 def write_run(
     staging: Staging, trained: Trained, tuples: TuplesArtifact, source: StoredTuples
 ) -> dict[str, NDArray[Any]]:
-    """The files of a run: its scorer, its scores on test and held-out instances, its history. Returns the scores."""
+    """Write the scorer of a run, its scores on test and held-out instances, and its history. Returns the scores."""
     for name, content in trained.scorer.files().items():
         staging.add_bytes(name, content)
     if source.artifact is not tuples:
@@ -48,7 +48,7 @@ def write_run(
         try:
             staging.carry(tuples, HELDOUT_LABELS)
         except ArtifactError as error:  # a failure here must not lose the training: only calibration uses these scores
-            log.warning("%s; the run will have no temperature by labels", error.message)
+            log.warning("%s; the run will have no temperature fitted to labels", error.message)
     _write_history(staging, trained.outcome)
     return scores
 
@@ -74,7 +74,7 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
 
 
 def _pool_by_classifier(trained: Trained, source: StoredTuples, heldout: HeldoutData | None) -> NDArray[np.float32]:
-    """The whole pool, in the order of `pool`, by the classifier that was fitted to all tuples."""
+    """Scores of the whole pool, in the order of `pool`, by the classifier that was fitted to all tuples."""
     shards = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
     held = [] if heldout is None or not len(heldout.unlabeled) else [heldout.unlabeled]
     scores = [trained.scorer.score(x).astype(np.float32) for x in (*shards, *held)]
@@ -82,7 +82,7 @@ def _pool_by_classifier(trained: Trained, source: StoredTuples, heldout: Heldout
 
 
 def _bag_scores(trained: Trained, heldout: HeldoutData) -> dict[str, NDArray[Any]]:
-    """Held-out tuples and bags of U of their lengths, where the method scores bags."""
+    """Scores of held-out tuples and of bags of U of the same lengths, if the method scores bags."""
     lengths = bags_of_pool(heldout.sizes, len(heldout.unlabeled))
     inside = trained.method.bag_scores(trained.scorer, heldout.tuples, heldout.sizes)
     outside = trained.method.bag_scores(trained.scorer, heldout.unlabeled[: int(lengths.sum())], lengths)
@@ -123,7 +123,7 @@ def run_summary(
     n, m = task.strata[0][:2] if len(task.strata) == 1 else (None, None)
     if trained.prior is not None:
         prior = Prior(trained.prior.value, trained.prior.source, ci=trained.prior.ci)
-    assert prior.value is not None, "a training leaves a prior"
+    assert prior.value is not None, "every training has a prior"
     return RunSummary(
         method=trained.method.label(config),
         is_oracle=trained.method.is_oracle,

@@ -29,7 +29,7 @@ def require_trained_on(run: RunArtifact, tuples: TuplesArtifact) -> None:
 
 
 def train_config(run: RunArtifact) -> TrainConfig:
-    """The settings that a run was trained with; a file among them is known by its hash."""
+    """The settings that a run was trained with; files are given by their hashes."""
     where = run.path / MANIFEST
     try:
         config = TrainConfig.model_validate({k: v for k, v in run.manifest.config.items() if k != PLUGINS})
@@ -50,13 +50,13 @@ def train_config(run: RunArtifact) -> TrainConfig:
 
 
 def trained_law(run: RunArtifact) -> str | None:
-    """The law of noise that a training took in place of the recorded one; None where it took that."""
+    """The noise law that a training used instead of the recorded one; None if it used the recorded one."""
     law = run.manifest.config.get("count_law")
     if law is None:
         return None
     knowledge = run.summary.task.knowledge
     if "auto" in str(law) and knowledge is not None:
-        # The estimated law is in the names of strata: alone, or after the count. Labels beside it have none.
+        # The names of strata contain the estimated law, alone or after the count; strata of labels have no law.
         text = next((text for text in knowledge.counts if ":" in text), "exact")
         return text.partition("(")[2].rstrip(")") or text
     return str(law)

@@ -22,7 +22,7 @@ def write_scores(staging: Staging, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def read_scores(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """Every array of a run's scores; those of held-out data only where some were held out."""
+    """All score arrays of a run; those of held-out data only if there are any."""
     with hdf5.read(artifact.file(SCORES), "scores") as file:
         scores = {name: hdf5.array(file, name) for name in file}
     if problem := next(_problems(scores), None):

@@ -23,13 +23,13 @@ from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recorded import Counts, are_records, join
 from ntmp_cli.errors import ArtifactError, DataError, UsageError
 
-# About so many bytes of instances go into a shard.
+# Approximate number of bytes of instances in a shard.
 SHARD_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class TupleBlock:
-    """Tuples: the instances of all of them in a row, tuple boundaries, recorded counts."""
+    """Tuples: their concatenated instances, tuple boundaries, recorded counts."""
 
     instances: NDArray[np.generic]
     offsets: NDArray[np.int64]
@@ -97,7 +97,7 @@ def write_instances(
 
 
 def write_plain(path: Path, pieces: Iterable[NDArray[np.generic]], rows: int, *, scale: float) -> None:
-    """As `write_instances`, wherever the file is."""
+    """As `write_instances`, to any path."""
     with hdf5.create(path, "instances") as file:
         _fill(file, pieces, rows, scale)
 
@@ -132,7 +132,7 @@ def read_tuple_shard(artifact: TuplesArtifact, name: str, start: int = 0, stop: 
 
 
 def _check_counts(where: Path, sizes: NDArray[np.int64], counts: Counts) -> None:
-    """Counts are 0 … n; records are what their laws can give."""
+    """Check that counts are 0 … n, and that records are possible under their laws."""
     if are_records(counts):
         try:
             CountObservations(sizes, counts)
@@ -207,7 +207,7 @@ def read_digests(artifact: TuplesArtifact) -> NDArray[np.bytes_]:
 
 
 def _check_instances(artifact: TuplesArtifact, name: str, instances: NDArray[np.generic]) -> None:
-    """Instances are finite, and of the shape and type that the manifest says."""
+    """Check that instances are finite, and have the shape and type that the manifest says."""
     where, expected = artifact.path / name, artifact.summary.instance
     if instances.dtype.kind == "f" and not np.isfinite(instances).all():
         raise ArtifactError(

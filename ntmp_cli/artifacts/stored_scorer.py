@@ -1,4 +1,4 @@
-"""The scorer of a run directory, and the mapping from raw rows to what it takes.
+"""The scorer of a run directory, and the mapping from raw rows to its input.
 
 Only convolutions, encoders and devices other than the CPU import torch.
 """
@@ -31,7 +31,7 @@ Score = Callable[[NDArray[Any]], NDArray[np.float64]]
 
 
 def read_mapping(run: RunArtifact) -> FeatureMapping | None:
-    """How raw rows became features of this run; None where it was trained on simulated tuples."""
+    """The mapping from raw rows to features; None if the run was trained on simulated tuples."""
     if not run.has(MAPPING):
         return None
     try:
@@ -48,7 +48,7 @@ def read_mapping(run: RunArtifact) -> FeatureMapping | None:
 
 
 def load_score(run: RunArtifact, device: str = "auto") -> Score:
-    """What scores raw instances as the run does, on a device where that is a network."""
+    """A function that scores raw instances; a network runs on `device`."""
     score = _load_score(run, device)
 
     def finite(raw: NDArray[Any]) -> NDArray[np.float64]:
@@ -121,7 +121,7 @@ def load_dense_network(run: RunArtifact) -> DenseNetwork | None:
 
 
 def load_network(run: RunArtifact) -> nn.Module:
-    """The trained network of a run, behind its frozen encoder where it has one."""
+    """The trained network of a run, including its frozen encoder if it has one."""
     from ntmp_cli.learning.restore import Encoded, read_weights, restore_encoder, restore_scorer
 
     summary, config = run.summary, train_config(run)

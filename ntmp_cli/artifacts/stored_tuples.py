@@ -26,17 +26,17 @@ from ntmp_cli.counting.recorded import as_records, join, simplest, with_labels, 
 from ntmp_cli.counting.strata import knowledge_of, strata_of
 from ntmp_cli.tuple_source import Counts, HeldoutData, InstanceFormat, Integers, Task
 
-# Bytes of a shard of U that is read whole.
+# Shards of U with at most this many bytes are read whole.
 SMALL_SHARD = 8 * 2**20
 
 
 @dataclass
 class StoredTuples:
-    """The training, held-out and test instances of a tuples or features directory; what is small is read once."""
+    """The training, held-out and test instances of a tuples or features directory; small arrays are cached."""
 
     artifact: TuplesArtifact
     law: NoiseLaw | None = None
-    """The law of noise of all counts, where it is not the recorded one."""
+    """The noise law of all counts, if it is not the recorded one."""
     _open_shard: tuple[str, NDArray[np.generic]] | None = None
 
     @property
@@ -76,14 +76,14 @@ class StoredTuples:
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """How many training tuples the shards before each one have."""
+        """Number of training tuples before each shard."""
         names, rows = zip(*self.tuple_shards(), strict=True)
         return dict(zip(names, accumulate((0, *rows)), strict=False))
 
     def _counts(self, split: str, first: int, counts: Counts) -> Counts:
-        """Of one kind in all shards, whatever a shard holds; `first` is the number of its first tuple in the split.
+        """The counts of a shard, of the same type in all shards; `first` is the number of its first tuple in the split.
 
-        A law replaces the recorded ones, but not that of labels.
+        `self.law` replaces recorded laws, but labels stay exact.
         """
         if self.law is not None:
             labelled = self.artifact.summary.labelled
@@ -96,7 +96,7 @@ class StoredTuples:
     def read_unlabeled(self, shard: str, start: int, stop: int) -> NDArray[np.generic]:
         if self.artifact.entry(shard).bytes > SMALL_SHARD:
             return read_instance_range(self.artifact, shard, start, stop)
-        # Many ranges are read one after the other: a small file is opened once for all of them.
+        # Many ranges of one file are read in succession: a small file is opened once for all of them.
         if self._open_shard is None or self._open_shard[0] != shard:
             self._open_shard = shard, read_instances(self.artifact, shard)
         instances = self._open_shard[1]
@@ -165,7 +165,7 @@ class StoredTuples:
 def under_noise(tuples: TuplesArtifact, rate: float) -> StoredTuples:
     """The tuples with counts that are off by one at this rate, and exact labels.
 
-    Exact counts alone stay whole numbers: methods know their noise by the setting.
+    If all counts were recorded as integers, they stay integers: methods know the noise rate from their setting.
     """
     recorded = tuples.summary.knowledge or tuples.summary.labelled
     return StoredTuples(tuples, count_noise(rate) if rate and recorded else None)

@@ -73,7 +73,7 @@ class Reuse(Record):
 
 
 class TuplesSummary(Summary):
-    """Counted tuples, the unlabeled pool, if any, and test instances. What only a simulation knows is None or empty."""
+    """Tuples, the unlabeled pool, if any, and test instances. Fields that only a simulation knows are None or empty."""
 
     kind: ClassVar[str] = "tuples"
 
@@ -96,9 +96,9 @@ class TuplesSummary(Summary):
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     knowledge: KnowledgeSummary | None
-    """Of training tuples whose counts are not all exact."""
+    """What is known of training counts, if not all of them are exact."""
     labelled: PoolSizes | None
-    """Single rows with a known label, the last tuples of their split; None where there are none."""
+    """Number of rows with a known label, which are the last tuples of their split; None if there are none."""
 
     def task(self) -> Task:
         """The training tuples, as training knows them."""
@@ -143,7 +143,7 @@ class TuplesSummary(Summary):
 
 
 class FeaturesSummary(TuplesSummary):
-    """The tuples of an input behind a frozen encoder, without labels of any kind."""
+    """The tuples of an input as features of a frozen encoder, without labels of any kind."""
 
     kind: ClassVar[str] = "features"
 
@@ -160,8 +160,8 @@ class FeaturesSummary(TuplesSummary):
 class RunSummary(Summary):
     """A training: its data, its prior and its results.
 
-    Results are reported at `prior`, that of the unlabeled pool where it is known; scores are log-odds at
-    `trained_prior`. `n` and `m` are those of the only stratum, None where there are several.
+    Results are reported at `prior`, that of the unlabeled pool if it is known; scores are log-odds at
+    `trained_prior`. `n` and `m` are those of the only stratum, None if there are several.
     """
 
     kind: ClassVar[str] = "run"
@@ -238,7 +238,7 @@ class PriorSummary(Summary):
     confidence: OpenShare
     estimator: Name
     identified: bool
-    """False where 1 − prior is as good an answer."""
+    """False if 1 − prior fits equally well."""
     warnings: tuple[str, ...]
 
     @model_validator(mode="after")
@@ -317,7 +317,7 @@ class DesignSummary(Summary):
 
 
 class WindowSummary(Record):
-    """How far a setting may be wrong. A sweep of the gap has no reference point: only `critical_ci` then."""
+    """How far a setting may be wrong. A sweep of the gap has no reference point, and only `critical_ci`."""
 
     run: str
     metric: Name
@@ -397,7 +397,7 @@ class ExportInput(Record):
 
 
 class ExportSummary(Summary):
-    """One file that other programs score raw rows with."""
+    """A model file for other programs."""
 
     kind: ClassVar[str] = "export"
 

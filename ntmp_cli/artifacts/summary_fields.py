@@ -1,4 +1,4 @@
-"""What the summaries of artefacts are made of: records without conversions, and values that several kinds share."""
+"""Building blocks of the summaries of artefacts: strict records, and values that several kinds share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Split = Literal["train", "heldout"]
-# Path and rows (None where a file has none) of every payload file.
+# Path and number of rows (None if a file has none) of every payload file.
 Files = Mapping[str, int | None]
 
 Name = Annotated[str, Field(min_length=1)]
@@ -27,7 +27,7 @@ Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-# What was recorded in a stratum: a count or a range, perhaps with a law; else it is the name of a law.
+# The record of a stratum: a count or a range, possibly with a law. Any other text is the name of a law.
 RECORDED = re.compile(r"(\d+)(?:-(\d+))?(?: \((.+)\))?")
 
 
@@ -38,7 +38,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written: every field but those that have a default and were not given."""
+        """As it is written: all fields except defaults that were not given."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -53,7 +53,7 @@ class Summary(Record):
 
 
 class InstanceSummary(Record):
-    """What an instance is: a network sees `raw / scale`. `resize` is what images of files were brought to."""
+    """What an instance is: a network sees `raw / scale`. `resize` is the size that image files were resized to."""
 
     shape: tuple[Positive, ...]
     dtype: Annotated[str, Field(pattern="^(uint8|float32)$")]
@@ -62,7 +62,7 @@ class InstanceSummary(Record):
     resize: Positive | None
 
     def as_format(self) -> InstanceFormat:
-        """As training knows it."""
+        """As a training reads it."""
         return InstanceFormat(self.shape, np.dtype(self.dtype), self.scale, self.standardised)
 
     @model_validator(mode="after")
@@ -101,7 +101,7 @@ class StratumRow(Record):
         if not close(self.rate, self.m / self.n):
             raise ValueError(f"rate: {self.rate}, but m/n is {self.m / self.n}")
         if self.instances != self.n * self.tuples:
-            raise ValueError(f"instances: {self.instances}, but {self.tuples} tuples of {self.n} have others")
+            raise ValueError(f"instances: {self.instances}, but there are {self.tuples} tuples of {self.n}")
         return self
 
 
@@ -111,7 +111,7 @@ def strata_rows(strata: Iterable[CountStratum]) -> tuple[StratumRow, ...]:
 
 
 def spec_of(strata: Sequence[StratumRow]) -> str:
-    """Short words for the tuples, as in the results table."""
+    """A short description of the tuples, as in the results table."""
     if len(strata) <= 3:
         return "+".join(f"{row.n}:{row.counts or row.m}" for row in strata)
 
@@ -129,7 +129,7 @@ def spec_of(strata: Sequence[StratumRow]) -> str:
 
 
 class BySplit(Record, Generic[T]):
-    """One value of the training split, and one of the held-out split where something was held out."""
+    """One value of the training split, and one of the held-out split if there is one."""
 
     train: T
     heldout: T | None = None
@@ -149,7 +149,7 @@ class Sizes(BySplit[Positive]):
 
 
 class PoolSizes(BySplit[Count]):
-    """Numbers of unlabeled instances; 0 where there is no pool."""
+    """Numbers of unlabeled instances; 0 without a pool."""
 
 
 class Strata(BySplit[tuple[StratumRow, ...]]):
@@ -157,7 +157,7 @@ class Strata(BySplit[tuple[StratumRow, ...]]):
 
 
 class KnowledgeSummary(Record):
-    """Of tuples whose counts are not all exact: what was recorded in every stratum, and whether its rate is known."""
+    """For tuples whose counts are not all exact: the record of every stratum, and whether its rate is known."""
 
     counts: tuple[Name, ...]
     known: tuple[bool, ...]
@@ -204,7 +204,7 @@ class TaskSummary(Record):
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """What a validation refused: the field, and what is wrong with it."""
+    """The problems that a validation found, each with its field."""
     lines = []
     for problem in error.errors():
         message: str = problem["msg"].removeprefix("Value error, ")

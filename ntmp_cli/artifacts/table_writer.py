@@ -1,4 +1,4 @@
-"""Tables for other programs, CSV or Parquet: written block by block, and seen only once they are complete."""
+"""Tables for other programs, CSV or Parquet: written block by block, and visible only once they are complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TableWriter:
         self._sink, self._parquet, self._raw = sink, parquet, raw_ids or parquet
         self._writer: Any = None
         self.quoted = 0
-        """Texts so far that a spreadsheet would have run as formulas."""
+        """Number of texts quoted so far, because a spreadsheet would run them as formulas."""
 
     def write(self, block: Any) -> None:
         block = block if self._raw else self._without_formulas(block)
@@ -67,9 +67,9 @@ def writing_table(
 ) -> Iterator[TableWriter]:
     """A writer of the table `out`; on success one rename makes it visible, on failure nothing is left.
 
-    A URL gets the complete table from a temporary file.
-    With `stream` (standard output) the table is CSV and goes there as it is made. In CSV, texts that a spreadsheet
-    would run as formulas begin with an apostrophe, unless `raw_ids`.
+    A table behind a URL is uploaded from a temporary file once it is complete. With `stream` (standard output) the
+    table is CSV and is written there block by block. In CSV, texts that a spreadsheet would run as formulas get a
+    leading apostrophe, unless `raw_ids`.
     """
     if stream is not None:
         writer = TableWriter(pa.PythonFile(stream, mode="w"), parquet=False, raw_ids=raw_ids)
@@ -100,7 +100,7 @@ def _complete(out: Location) -> Iterator[Path]:
 
 
 def require_writable(out: Location, if_exists: IfFileExists) -> bool:
-    """Refuse before the work what could only fail after it; whether the table is Parquet."""
+    """Refuse an unusable `out` before any work is done; returns whether the table is Parquet."""
     name = out.name.lower()
     if not name.endswith((".csv", ".parquet", ".pq")):
         raise UsageError(f"--out {out}: not the name of a table", hint="End it in .csv or .parquet, or pass - for CSV.")

@@ -31,7 +31,7 @@ class TemporaryBatches:
         self._writer.write_batch(batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The blocks in the order they came in, after the last one was appended."""
+        """The blocks in the order in which they were appended; only after the last one was."""
         if self._writer is None:
             return
         self._writer.close()

@@ -13,10 +13,10 @@ from typing import IO, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-# Scattered rows that are read before their pages are released, and most bytes of them.
+# Maximum number of scattered rows, and of their bytes, that are read before their pages are released.
 SCATTERED_ROWS = 2048
 SCATTERED_BYTES = 16 * 2**20
-# Files of shared rows that are open at a time.
+# Maximum number of files of shared rows that are open at a time.
 OPEN_FILES = 64
 
 
@@ -52,7 +52,7 @@ class TemporaryRows:
             self.rows += len(rows)
 
     def clear(self) -> None:
-        """Forget all rows, before any was gathered."""
+        """Remove all rows; only before any was gathered."""
         self._file.seek(0)
         self._file.truncate()
         self.rows = 0
@@ -112,7 +112,7 @@ class _MappedFile:
         self._rows, self._shape, self._dtype = rows, shape, dtype
 
     def close(self) -> None:
-        # An error on the way, such as too little memory, may still hold rows; the map goes with it.
+        # A pending exception, such as a MemoryError, may still refer to rows; then the map is freed with it.
         with suppress(BufferError):
             self._map.close()
 

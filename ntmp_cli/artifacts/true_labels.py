@@ -1,6 +1,6 @@
 """True labels for training: for an oracle, and for no other method.
 
-A test names this module as the only exemption, and checks that no other method asks for its targets.
+A test exempts only this module, and checks that no other method uses its targets.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 @contextmanager
 def disk_errors(out: Path) -> Iterator[None]:
-    """Turn a full or broken disk into one message about `out`, whichever temporary file it was met in.
+    """Turn errors of a full or broken disk into one message about `out`, whichever temporary file they name.
 
     An error that names a file elsewhere, such as an input on a broken disk, is passed on as it is.
     """
@@ -71,7 +71,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def made_parents(path: Path) -> Iterator[None]:
-    """The folders above `path` exist; those that were made for it are removed again if it comes to nothing."""
+    """Create the folders above `path`; those that were created are removed again on failure."""
     missing = [parent for parent in path.absolute().parents if not parent.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -84,7 +84,7 @@ def made_parents(path: Path) -> Iterator[None]:
 
 
 def flush(path: Path) -> None:
-    """Have the system write a file or folder to the disk."""
+    """Flush a file or folder to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -95,8 +95,8 @@ def flush(path: Path) -> None:
 class Sink:
     """A new binary file whose write errors are kept for `check`, and never raised to the library that writes.
 
-    After the first error nothing more goes to the disk. What is written then is held in memory, so that the library
-    reads back what it wrote and can close without an error; a writer that checks often keeps this small.
+    After the first error nothing more is written to the disk. Later writes are held in memory, so that the library
+    reads back what it wrote and can close without an error; frequent checks keep this small.
     """
 
     def __init__(self, path: Path) -> None:

@@ -15,7 +15,7 @@ Tuples = Annotated[Path, typer.Option("--tuples", help="Tuples directory to audi
 Run = Annotated[Path | None, typer.Option("--run", help="Run trained on these tuples.", show_default=False)]
 MaybeOut = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Directory to create with the numbers, the tuples, a page and a figure."),
+    typer.Option("--out", "-o", help="Directory to create for results, tuples, a page and a figure."),
 ]
 
 
@@ -31,11 +31,11 @@ def command(
     features: Features = None,
     json: Json = False,
 ) -> None:
-    """Check counts and pool: wrong counts, noise, drift, expected accuracy. Creates nothing, or an audit directory.
+    """Check counts and pool: wrong counts, noise, drift, expected accuracy. Creates an audit directory with --out.
 
     Example: ntmp audit --tuples work/tuples --run work/run-count-0 --out work/audit
 
-    Without --run it uses the data alone. With --run it trains networks with the settings of the run, so that each
+    Without --run, only the data are used. With --run, networks are cross-fitted with the settings of that run: each
     training tuple is judged by a network that was not trained on it.
     """
     from ntmp_cli.commands.progress import limit_threads, watching

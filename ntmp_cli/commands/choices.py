@@ -11,7 +11,7 @@ from ntmp_cli.registry import REGISTRIES
 
 
 def names_of(kind: str) -> Callable[[], list[str]]:
-    """A function that lists the names of one kind, those of installed plugins among them."""
+    """A function that lists the names of one kind, including those of installed plugins."""
 
     def names() -> list[str]:
         with suppress(NtmpError):  # a broken plugin should not break the shell

@@ -22,9 +22,7 @@ Run = Annotated[
 ]
 MaybeOut = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", help="Directory to create with the numbers, the page and a figure.", show_default=False
-    ),
+    typer.Option("--out", "-o", help="Directory to create for results, a page and a figure.", show_default=False),
 ]
 
 
@@ -37,7 +35,7 @@ def command(
     if_exists: IfExists = "fail",
     json: Json = False,
 ) -> None:
-    """Judge a design before training: identifiability, variance, bounds, what to change. Creates nothing, or a page.
+    """Judge a design before training: identifiability, variance, bounds, what to change. Creates a page with --out.
 
     Example: ntmp design --tuple 3:1@0.5 --tuple 5:2@0.5 --prior 0.3 --num-tuples 5000 --unlabeled-size 20000
     """

@@ -16,9 +16,9 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_
 
 @with_config(ExportConfig)
 def command(config: ExportConfig, run: Run, out: Out, if_exists: IfExists = "fail", json: Json = False) -> None:
-    """Write a run as one file for other programs. Creates a directory with this file and its description, export.json.
+    """Export a run as ONNX or TorchScript. Creates a directory with the model and its description, export.json.
 
-    The file takes raw rows if all columns are numbers, else the features that export.json describes.
+    The model takes raw rows if all columns are numeric, otherwise the encoded features that export.json describes.
 
     Example: ntmp export work/run-0 --format onnx --out work/exported
     """

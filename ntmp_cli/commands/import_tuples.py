@@ -44,15 +44,15 @@ Counts = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Read everything, show how the files are understood, and write nothing.")
+    bool, typer.Option("--dry-run", help="Read all files and show how they are interpreted; write nothing.")
 ]
 
 Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Read tables and write shards by several processes: local or ray. Default: one process; local with "
-        "--jobs.",
+        help="Read tables and write shards in several processes: local or ray. Default: one process, or local if "
+        "--jobs is given.",
         show_default=False,
     ),
 ]
@@ -62,7 +62,7 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         min=1,
-        help="Tables or shards at a time. Default: as many as the cores allow.",
+        help="Tables or shards to process in parallel. Default: as many as the cores allow.",
         show_default=False,
     ),
 ]
@@ -70,8 +70,8 @@ RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray-address",
-        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. INPUT and OUT must lie where "
-        "all nodes see them.",
+        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. INPUT and OUT must be "
+        "visible to all nodes.",
         show_default=False,
     ),
 ]
@@ -108,7 +108,7 @@ def command(
         show(result, json, lambda console: understood_view(console, source, understood))
         return
     if out is None:
-        raise UsageError("--out is missing", hint="Name the directory to create, or look first with --dry-run.")
+        raise UsageError("--out is missing", hint="Name the directory to create, or check the input with --dry-run.")
     workers = workers_of(engine, jobs, ray_address)
     imported = stage.import_tuples(config, inputs, out, if_exists=if_exists, workers=workers)
     shown = {"tuples", "instances", "unlabeled", "test", "strata", "features", "warnings"}

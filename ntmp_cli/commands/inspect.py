@@ -18,7 +18,7 @@ Figure = Annotated[
 
 
 def command(path: Target, figure: Figure = None, json: Json = False) -> None:
-    """Show what a directory holds and verify every file in it. Creates nothing, or a figure.
+    """Show what a directory holds and verify every file in it. Creates a figure with --figure.
 
     Example: ntmp inspect work/tuples --figure tuples.png
     """

@@ -23,7 +23,7 @@ class LazyGroup(TyperGroup):
     """Each of its `modules` has a function `command`, or an `app` with several commands."""
 
     modules: ClassVar[dict[str, str]] = {}
-    """Dotted names of modules by the word that calls them, in the order of --help."""
+    """Dotted module names by command name, in the order of --help."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -34,7 +34,7 @@ class LazyGroup(TyperGroup):
         return list(self.modules)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; a stub with name and summary if only these are listed."""
+        """The command, or a stub with name and summary while commands are listed."""
         if self._listing and cmd_name in self.modules:
             return TyperCommand(cmd_name, help=docstring_of(self.modules[cmd_name]))
         return super().get_command(ctx, cmd_name)
@@ -88,7 +88,7 @@ def docstring_of(module_name: str) -> str:
     """The docstring of a module's function `command`; the module is parsed, not imported."""
     spec = find_spec(module_name)
     source = spec.loader.get_source(module_name) if spec and spec.loader else None  # type: ignore[attr-defined]
-    if source is None:  # compiled alone
+    if source is None:  # only bytecode is installed
         return cleandoc(import_module(module_name).command.__doc__ or "")
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == "command":

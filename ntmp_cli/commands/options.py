@@ -1,4 +1,4 @@
-"""From a configuration model to command-line options, so that no setting is described twice."""
+"""Command-line options from a configuration model, so that no setting is described twice."""
 
 from __future__ import annotations
 
@@ -81,13 +81,16 @@ def with_config(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give the command an option per field of `model` and pass it the built `config`.
 
-    Options left out do not override the file. A parameter that is a dataclass of options stands for all of them, so
-    that several commands can share them. `complete` maps a field to its shell-completion
-    choices; `short_forms` maps an integer option that the model folds into a field to its help; `assignments` maps a
-    group of settings to the help of its option, which is --set inside that group; `stand_in` turns the
-    command's options into settings that hold where nothing else gives them; `folders` are those that the command
-    makes below --out, where it does not make that itself: the file of settings and plugins may not lie in them;
-    `panels` puts options of the command into panels of --help beside the settings of that panel.
+    An option that is not given does not override the file. A parameter of a dataclass type stands for an option per
+    field, so that commands can share options.
+
+    - `complete`: shell-completion choices by field.
+    - `short_forms`: help by integer option that the model converts into another field.
+    - `assignments`: help by group of settings; the option of a group is --set inside that group.
+    - `stand_in`: default settings, computed from the command's options.
+    - `folders`: the folders below --out that the command creates, if it does not create --out itself. The
+      configuration file and plugins must not lie in them.
+    - `panels`: panel of --help by option of the command.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -155,7 +158,7 @@ def with_config(
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """The same option, shown in a panel of --help."""
+    """The option, assigned to a panel of --help."""
     kind, option = get_args(parameter.annotation)
     option = copy(option)
     option.rich_help_panel = panel
@@ -163,7 +166,7 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
 
 
 def _panel_number(parameter: inspect.Parameter) -> int:
-    """Where an option is shown: those without panel first, then panel by panel."""
+    """Sort key: options without a panel first, then panel by panel."""
     panel = get_args(parameter.annotation)[1].rich_help_panel
     return PANELS.index(panel) if panel else -1
 
@@ -207,7 +210,7 @@ def _option(name: str, field: FieldInfo, complete: Callable[[], list[str]] | Non
 def workers_of(
     engine: str | None, jobs: int | None, ray_address: str | None, threads: int = 1, *, gpu: bool = False
 ) -> Workers | None:
-    """The processes that --engine, --jobs and --ray-address ask for; None for this process alone."""
+    """The worker processes that --engine, --jobs and --ray-address request; None if this process does the work."""
     if ray_address is not None and engine != "ray":
         raise UsageError("--ray-address needs --engine ray", hint="Pass both, or neither.")
     if engine is None and jobs is None:

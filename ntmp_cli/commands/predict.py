@@ -31,8 +31,8 @@ Out = Annotated[
         "--out",
         "-o",
         **PATH_OR_URL,
-        help="Table to write, .csv or .parquet, by path or URL, or - for CSV on stdout. With --engine or --jobs, a "
-        "folder or its URL: one table per table of INPUT; those that are done are kept.",
+        help="Path or URL of the table to write, .csv or .parquet, or - for CSV on stdout. With --engine or --jobs, "
+        "path or URL of a folder: one table per table of INPUT; finished tables are kept.",
         show_default=False,
     ),
 ]
@@ -49,22 +49,27 @@ Engine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Score the tables of INPUT by several processes: local or ray. Default: one process; local with --jobs.",
+        help="Score the tables of INPUT in several processes: local or ray. Default: one process, or local if --jobs "
+        "is given.",
         show_default=False,
     ),
 ]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", "-j", min=1, help="Tables at a time. Default: as many as the cores allow.", show_default=False
+        "--jobs",
+        "-j",
+        min=1,
+        help="Tables to score in parallel. Default: as many as the cores allow.",
+        show_default=False,
     ),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray-address",
-        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. RUN, INPUT and OUT must lie "
-        "where all nodes see them.",
+        help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. RUN, INPUT and OUT must "
+        "be visible to all nodes.",
         show_default=False,
     ),
 ]
@@ -86,7 +91,7 @@ def command(
     ray_address: RayAddress = None,
     json: Json = False,
 ) -> None:
-    """Score new rows with a run: score, probability and label, in their order; or counts by group. Creates a table.
+    """Score new rows with a run. Creates a table: score, probability and label of every row, or counts by group.
 
     Example: ntmp predict work/run-0 new.csv --prior 0.1 --out scored.csv
     """

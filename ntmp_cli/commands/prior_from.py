@@ -1,4 +1,4 @@
-"""--prior-from: a class prior that was estimated, for commands that need one."""
+"""--prior-from: use an estimated class prior."""
 
 from __future__ import annotations
 

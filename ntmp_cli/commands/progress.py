@@ -1,4 +1,4 @@
-"""What a person sees while a training runs: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a training or a sweep: a bar on a terminal, otherwise a log line at most every ten seconds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Bar:
 
 
 class _Lines:
-    """At most a line every ten seconds, and the last one, for logs of batch jobs."""
+    """A log line at most every ten seconds, and one for the last epoch; for batch jobs."""
 
     def __init__(self, epochs: int) -> None:
         self._epochs = epochs
@@ -82,7 +82,7 @@ class _Lines:
 
 
 class _Events:
-    """Writes the records of a training to TensorBoard too."""
+    """Also writes the records of a training to TensorBoard."""
 
     def __init__(self, shown: Watcher, folder: Path) -> None:
         self._shown, self._folder = shown, folder
@@ -129,7 +129,7 @@ class _Events:
 
 @contextmanager
 def _silent_disk_errors() -> Iterator[None]:
-    """The thread of a TensorBoard writer passes its errors on; Python need not print them as well."""
+    """Do not print errors of TensorBoard's writer thread: the writer raises them again in the calling thread."""
     before = threading.excepthook
 
     def hook(failed: threading.ExceptHookArgs) -> None:
@@ -145,7 +145,7 @@ def _silent_disk_errors() -> Iterator[None]:
 
 @contextmanager
 def watching(epochs: int, tensorboard: Path | None = None) -> Iterator[Watcher]:
-    """A watcher for `stages.train`: on stderr, and in a folder of TensorBoard events if there is one."""
+    """A watcher for `stages.train`: shows progress on stderr, and writes TensorBoard events if a folder is given."""
     with _on_stderr(epochs) as shown:
         if tensorboard is None or not is_first_process():
             yield shown
@@ -170,7 +170,7 @@ def _on_stderr(epochs: int) -> Iterator[Watcher]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    # On a narrow terminal the details give way, never the bar or the time left.
+    # On a narrow terminal only the details are shortened, never the bar or the remaining time.
     columns = (
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=12),
@@ -184,7 +184,7 @@ def _on_stderr(epochs: int) -> Iterator[Watcher]:
 
 
 class _Pace:
-    """Time left, from the cells that ended since the start."""
+    """Remaining time, estimated from the cells that ended since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

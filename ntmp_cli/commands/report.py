@@ -22,7 +22,7 @@ Sweeps = Annotated[
 ]
 Priors = Annotated[
     list[Path] | None,
-    typer.Option("--prior", help="Directory of an estimated prior, for its figure; repeatable.", show_default=False),
+    typer.Option("--prior", help="Prior directory, for its figure; repeatable.", show_default=False),
 ]
 
 

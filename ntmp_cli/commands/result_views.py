@@ -1,4 +1,4 @@
-"""Results of evaluations, reports, studies and sweeps as a person reads them in a terminal."""
+"""Terminal output for evaluations, reports, studies and sweeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ntmp_cli.stages.sweep import Sweep
     from ntmp_cli.sweeps.plans import SweepPlan
 
-# The least width of a name.
+# Minimum width of a column of names.
 NAME = 8
 
 
@@ -38,7 +38,7 @@ def _show_verdict(console: Console, overview: Overview) -> None:
 
 
 def _show_table(console: Console, table: ResultsTable, *, wide: bool) -> None:
-    """All columns above their legend; or the first of them below a line that says what they are."""
+    """If `wide`, all columns, then the caption; otherwise the caption, then the columns that fit."""
     if wide:
         console.print(results_view(table))
         print_text(console, table.caption, width=max(_natural_width(table), 80))
@@ -50,7 +50,7 @@ def _show_table(console: Console, table: ResultsTable, *, wide: bool) -> None:
 
 
 def _fitting(table: ResultsTable, width: int) -> ResultsTable:
-    """The table without its last metrics, as many as are needed to fit; never without the first."""
+    """Drop metrics from the right until the table fits; the first metric is always kept."""
     metrics = [at for at, column in enumerate(table.columns) if column.fields[0].endswith("_mean")]
     while len(metrics) > 1 and _natural_width(table) > width:
         last = metrics.pop()
@@ -70,7 +70,7 @@ def _column_widths(table: ResultsTable) -> list[int]:
 
 
 def results_view(table: ResultsTable, width: int = 0) -> Table:
-    """A results table: blocks set apart, the best cells in bold; in `width` columns names are folded, numbers not."""
+    """A results table with separated blocks and the best cells in bold; to fit `width`, names wrap before numbers."""
     columns = [column for column in table.columns if column.shown]
     least = [
         width_of if column.numeric else NAME for width_of, column in zip(_column_widths(table), columns, strict=True)
@@ -94,7 +94,7 @@ def report_view(
     tables: Sequence[ResultsTable],
     files: Sequence[str],
 ) -> None:
-    """The verdict, every table of a report, and where its files are."""
+    """The verdict, every table of a report, and the paths of its files."""
     _show_verdict(console, overview)
     for table in tables:
         _show_table(console, table, wide=True)
@@ -105,7 +105,7 @@ def report_view(
 def pipeline_view(
     console: Console, overview: Overview, out: Path, steps: Sequence[Step], *, wide: bool = False
 ) -> None:
-    """The verdict and the table of the study, and where its report is."""
+    """The verdict and the table of the study, and the path of its report."""
     overview_view(console, overview, wide=wide)
     skipped = sum(step.skipped for step in steps)
     console.print(f"{len(steps) - skipped} steps done, {skipped} unchanged")
@@ -122,7 +122,7 @@ def plan_view(console: Console, plan: SweepPlan, finished: set[str]) -> None:
 
 
 def sweep_view(console: Console, sweep: Sweep, *, wide: bool = False) -> None:
-    """The metric that is judged at every point, the windows, and where the results are."""
+    """The judged metric at every point, the windows, and the path of the results."""
     from ntmp_cli.reporting.words import window_words
 
     summary, tally = sweep.results.summary, sweep.tally
@@ -141,9 +141,9 @@ def sweep_view(console: Console, sweep: Sweep, *, wide: bool = False) -> None:
 
 
 def _points_table(by_metric: Mapping[str, Sequence[Mapping[str, Any]]], *, wide: bool) -> Table:
-    """A row per point: the judged metric, which comes first, with its interval, and if `wide` means of the others.
+    """One row per point: the judged metric (the first) with its interval; if `wide`, also the means of the others.
 
-    Unless `wide`, names are short and what tells no rows apart is left out.
+    Otherwise names are shortened, and `run` and `seeds` are left out if they are the same in all rows.
     """
     judged, *others = by_metric
     points = by_metric[judged]

@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Run a study from one file. Creates tuples, runs, evaluation and report below OUT.
 
-    Steps whose inputs and settings have not changed are skipped; an interrupted training goes on.
+    Steps whose inputs and settings have not changed are skipped; an interrupted training is resumed.
 
     Example: ntmp run sample_configs/quickstart.yaml --out work/quickstart
     """
@@ -48,7 +48,7 @@ def command(
     from ntmp_cli.stages.report import overview_of
 
     if number_of_processes() > 1:
-        raise UsageError("`ntmp run` uses one process", hint="Share a single training: torchrun -m ntmp_cli train …")
+        raise UsageError("`ntmp run` uses one process", hint="For several, use torchrun -m ntmp_cli train …")
     study = resolve(load(PipelineConfig, config, set_ or ()), str(config))
     refuse_overlap(out, [config], study.folders())
     steps = []

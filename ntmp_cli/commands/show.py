@@ -1,4 +1,4 @@
-"""Results on stdout: one JSON object, or a table for people."""
+"""Results on stdout: one JSON object, or formatted text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ntmp_cli.artifacts import Artifact
 
 
-# Widths for a pipe or a file: that of a default terminal, and one that fits all columns.
+# Widths of output to a pipe or a file: that of a default terminal, and one that fits all columns.
 PIPED, PIPED_WIDE = 80, 1000
 
 
 def show(result: Mapping[str, Any], as_json: bool, render: Callable[[Console], None], *, wide: bool = False) -> None:
-    """Print `result` as JSON, or let `render` show it; `wide` output is not folded in a pipe or a file."""
+    """Print `result` as JSON, or call `render`; `wide` output to a pipe or a file is not wrapped."""
     if as_json:
         sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
         return
@@ -35,5 +35,5 @@ def _piped_width(wide: bool) -> int:
 
 
 def identity(artifact: Artifact, out: Path) -> dict[str, Any]:
-    """The fields that every result has about its directory."""
+    """Kind, path and manifest hash of a directory: fields of every result."""
     return {"kind": artifact.kind, "out": str(out), "manifest_sha256": artifact.sha256}

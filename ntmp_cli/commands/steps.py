@@ -1,4 +1,4 @@
-"""What a person sees of long steps: a bar or a spinner on a terminal, a line every 30 seconds elsewhere."""
+"""Progress of long steps: a bar or a spinner on a terminal, otherwise a log line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Seconds until a bar is shown, so that short steps show none; and between the lines of a batch job.
+# Seconds until a bar is shown, so that short steps show none; and between log lines.
 SHOWN_AFTER = 0.5
 BETWEEN_LINES = 30.0
 
-# Shows in a bar which step it is at.
+# Shows the name of the current step in a bar.
 Say = Callable[[str], None]
 _bars: list[Say] = []
-"""Number of progress bars on the terminal, trainings included; a step inside another one has no bar of its own."""
+"""The bars on the terminal, including those of trainings; a nested step is shown in the last one."""
 _started: list[Progress] = []
 
 
 def on_terminal() -> bool:
-    """Whether progress is shown: only a person reads a bar."""
+    """Whether stderr is a terminal, so that bars are shown."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def steps_on_stderr() -> Iterator[None]:
-    """All long steps inside are shown; after an error no bar is left, however deep inside it was raised."""
+    """Show the progress of all long steps inside; after an error, no bar stays on the terminal."""
     try:
         with listening(_shown):
             yield
@@ -64,7 +64,7 @@ def _shown(step: Step) -> Iterator[Advance]:
 
 @contextmanager
 def bar_on_terminal(say: Say) -> Iterator[None]:
-    """A bar is on the terminal."""
+    """Register a bar while it is on the terminal."""
     _bars.append(say)
     try:
         yield
@@ -138,7 +138,7 @@ def _lines(step: Step) -> Iterator[Advance]:
 
 
 def describe_step(step: Step, done: int, seconds: float) -> str:
-    """What was done so far and how long the rest will take, in one line."""
+    """Progress and estimated remaining time in one line."""
     if not step.unit:
         return f"{step.what}: {seconds:.0f} s so far"
     if step.total is None:

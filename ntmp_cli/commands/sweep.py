@@ -30,14 +30,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 @app.callback()
 def command() -> None:
-    """Train many times over a grid of settings and show what they change. A rerun continues where it stopped."""
+    """Train over a grid of settings and show their effect. A rerun continues where it stopped."""
 
 
 GivenTuples = Annotated[
     Path | None,
     typer.Option(
         "--tuples",
-        help="Train on this tuples directory, which needs test labels; only the seed of training varies then.",
+        help="Train on this tuples directory, which needs test labels; then only the training seed varies.",
         show_default=False,
     ),
 ]
@@ -64,20 +64,18 @@ class Running:
         typer.Option(
             "--ray-address",
             help="Ray cluster to join: HOST:PORT or auto. Default: start one on this machine. "
-            "OUT must lie where all nodes see it.",
+            "OUT must be visible to all nodes.",
             show_default=False,
         ),
     ] = None
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Cells at a time. Default: as many as the cores allow."),
+        typer.Option("--jobs", "-j", min=1, help="Cells to train in parallel. Default: as many as the cores allow."),
     ] = None
     threads_per_cell: Annotated[
-        int, typer.Option("--threads-per-cell", min=1, help="CPU threads per cell; the last digits depend on it.")
+        int, typer.Option("--threads-per-cell", min=1, help="CPU threads per cell; they affect the last digits.")
     ] = 1
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and what is done already; train none.")] = (
-        False
-    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and which are done; train none.")] = False
     data_root: DataRoot = None
     download: Annotated[bool, typer.Option("--download", help="Fetch the data set if it is missing.")] = False
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps …")] = "auto"
@@ -93,9 +91,9 @@ class Running:
     folders=SWEEP_FOLDERS,
 )
 def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None, prior_from: PriorFrom = None) -> None:
-    """Train with wrong class priors around the estimate. Creates cells, rows, the window W and a figure below OUT.
+    """Train with misspecified class priors. Creates cells, rows, the robustness window and a figure below OUT.
 
-    The method is ure unless train.method says otherwise.
+    The method is ure unless train.method is set.
 
     Example: ntmp sweep prior --prior 0.5 --set train.epochs=10 --out work/sweep-prior
     """
@@ -114,7 +112,7 @@ def prior(config: PriorSweepConfig, running: Running, tuples: GivenTuples = None
 def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
     """Train with a growing share of counts that are off by one. Creates cells, rows, a window and a figure below OUT.
 
-    Compares count and ure+abs unless runs, or the method in train, say otherwise. Neither knows the noise rate.
+    Compares count and ure+abs unless runs or train.method is set. Neither method is given the noise rate.
 
     Example: ntmp sweep count-noise --set make_tuples.prior=0.5 --out work/sweep-noise
     """
@@ -124,9 +122,9 @@ def count_noise(config: CountNoiseSweepConfig, running: Running) -> None:
 @app.command("gap")
 @with_config(GapSweepConfig, complete=METRICS, folders=SWEEP_FOLDERS)
 def gap(config: GapSweepConfig, running: Running) -> None:
-    """Vary the prior of the unlabeled pool against the tuples' rate. Creates cells, rows and a figure below OUT.
+    """Vary the gap between pool prior and tuple rate. Creates cells, rows and a figure below OUT.
 
-    The method is ure unless train.method says otherwise.
+    The method is ure unless train.method is set.
 
     Example: ntmp sweep gap --set train.epochs=10 --out work/sweep-gap
     """
@@ -139,7 +137,7 @@ def gap(config: GapSweepConfig, running: Running) -> None:
     complete=METRICS,
     folders=SWEEP_FOLDERS,
     assignments={
-        "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeat to cross."
+        "vary": "Setting and its values, e.g. train.lr=[0.001,0.0001] or make_tuples.prior=[0.2,0.5]; repeatable."
     },
 )
 def grid(config: GridSweepConfig, running: Running, tuples: GivenTuples = None) -> None:
@@ -172,7 +170,7 @@ def _sweep(config: SweepConfig, running: Running, tuples: Path | None = None) ->
         wide=running.wide,
     )
     if sweep.tally.failures:
-        raise failed_cells(sweep.tally, f"{sweep.results.path} holds the rest")
+        raise failed_cells(sweep.tally, f"{sweep.results.path} has the results of the others")
 
 
 def _list_cells(plan: SweepPlan, folder: SweepFolder, json: bool) -> None:

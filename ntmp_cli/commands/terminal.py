@@ -1,4 +1,4 @@
-"""The console for all results and messages. Control characters in texts of users never reach the terminal."""
+"""The console for all results and messages: no control character in users' data reaches the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ntmp_cli.plain_text import printable
 
 
 class PlainConsole(Console):
-    """A console of rich. Colours are its own; control characters inside texts are replaced."""
+    """A rich console that replaces control characters in text and keeps its own colour codes."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -21,7 +21,7 @@ Seconds = Annotated[
     typer.Option(
         "--checkpoint-seconds",
         min=0,
-        help="Shortest time between checkpoints, which are written at the end of an epoch.",
+        help="Minimum seconds between checkpoints, which are written at the end of an epoch.",
     ),
 ]
 TensorBoard = Annotated[
@@ -56,7 +56,7 @@ def command(
 
     Example: ntmp train --tuples work/tuples --prior 0.5 --out work/run-count-0
 
-    Several processes share one training: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
+    To train in several processes: torchrun --standalone --nproc-per-node 2 -m ntmp_cli train …
     """
     from ntmp_cli.artifacts import refuse_overlap
     from ntmp_cli.artifacts.row_types import read_history

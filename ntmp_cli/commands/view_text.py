@@ -1,4 +1,4 @@
-"""How text is laid out in a terminal: pairs, paragraphs, tables whose names are folded and never cut."""
+"""Text layout in a terminal: pairs, paragraphs, and tables that wrap long names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# Between columns.
+# Spaces between columns.
 GAP = 2
 
 
 def new_table(*names: str) -> Table:
-    """A table whose first columns are names: folded where they are too long, never cut."""
+    """A table whose first columns are names; long names are wrapped, never truncated."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for name in names:
         table.add_column(name, overflow="fold")
@@ -43,14 +43,14 @@ def print_pairs(console: Console, values: Mapping[str, Any], title: str | None =
 
 
 def print_line(console: Console, text: str) -> None:
-    """A line that is never wrapped, for paths: a terminal breaks it, a script reads one line."""
+    """A line that is never wrapped, for paths: scripts read it as one line."""
     console.print(Text(text), soft_wrap=True)
 
 
 def print_text(
     console: Console, text: str, *, style: str = "", first: str = "", then: str = "", width: int | None = None
 ) -> None:
-    """A paragraph, wrapped between words: a path that is longer than a line is not broken."""
+    """A paragraph, wrapped between words only: a path longer than a line is not broken."""
     lines = wrapped(text, min(console.width, width or console.width) - max(len(first), len(then)))
     for at, line in enumerate(lines):
         console.print(Text((then if at else first) + line, style=style), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Artefacts as a person reads them in a terminal. Views receive values: they open nothing."""
+"""Terminal output for artefacts. Views receive values and open no files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 MOST_COLUMNS = 8
-# Values inside values that are shown: a damaged manifest may nest them without end.
+# Levels of nested values that are shown: a damaged manifest may nest them without limit.
 MOST_LEVELS = 3
-# z from which on the orientation of a run is certain, as `train` says too.
+# The orientation of a run is reported as certain if z is at least this, as by `train`.
 CERTAIN = 3.0
-PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
+PRIOR_UNKNOWN = "unknown: `train` estimates it unless --prior is given"
 
 
 def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
-    """Label-free facts of a tuples directory: sizes, strata and their rates, the gap."""
+    """Statistics of a tuples directory that need no labels: sizes, strata and their rates, the gap."""
     from ntmp_cli.artifacts.feature_rows import number_of_columns
 
     shape = "×".join(map(str, summary.instance.shape))
@@ -39,7 +39,7 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
         instances += f", mean uses of a pool member {uses}"
     prior, gap = PRIOR_UNKNOWN, "unknown without π"
     if not summary.unlabeled.train:
-        prior = "there is no pool"
+        prior = "none, no unlabeled pool"
     elif summary.prior is not None:
         prior = f"{summary.prior:.4f}, |π − ᾱ| = {abs(summary.prior - summary.mean_rate):.4f}"
         gap = f"{summary.effective_gap:.4f}"
@@ -64,7 +64,7 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
 
 
 def understood_view(console: Console, source: Location, understood: Understood) -> None:
-    """What an import would make of the user's files."""
+    """How an import interprets the user's files."""
     labels = " with labels" if understood.test_labels else ""
     print_pairs(
         console,
@@ -103,7 +103,7 @@ def _strata(console: Console, strata: Sequence[StratumRow]) -> None:
     if len(strata) > MOST_ROWS:
         console.print(f"… and {len(strata) - MOST_ROWS} more strata")
     if recorded:
-        print_text(console, "m: the count that is expected behind what was recorded")
+        print_text(console, "m: expected true count given the recorded one")
 
 
 def _features(console: Console, features: Sequence[tuple[str, str, int]], number: int) -> None:
@@ -131,7 +131,7 @@ def _learner_words(learner: Mapping[str, Any]) -> str:
 
 
 def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Mapping[str, Any]]) -> None:
-    """How a training ended; of a run that is inspected there is no history."""
+    """Results of a training; `history` is empty if a stored run is inspected."""
     last = history[run.selected_epoch - 1] if history else {}
     shown = {
         "directory": path,
@@ -143,12 +143,12 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
     }
     if run.learner == "network":
         shown["epoch kept"] = f"{run.selected_epoch} of {run.epochs}"
-        shown["training loss"] = "none, computed at once" if run.loss is None else f"{run.loss:.5f}"
+        shown["training loss"] = "none, not trained in epochs" if run.loss is None else f"{run.loss:.5f}"
     for learner in last.get("learners", ()):
         what = _learner_words(learner)
         shown[f"  {learner['learner']}"] = f"weight {learner['weight']:.2f}, {what}, loss {learner['nll']:.4f}"
     if run.spread:
-        shown["spread of tuples"] = f"{run.spread:g}, of an intercept that members of a tuple share"
+        shown["spread of tuples"] = f"{run.spread:g} (standard deviation of the random intercept per tuple)"
     shown["held-out risk"] = "none" if run.heldout_risk is None else f"{run.heldout_risk:.5f} (label-free)"
     if run.orientation_z is not None:
         shown["orientation"] = f"z = {run.orientation_z:.1f}, {_certainty_words(run.orientation_z)}"
@@ -165,7 +165,7 @@ def _certainty_words(z: float) -> str:
 
 
 def _prior_words(run: RunSummary) -> str:
-    """The prior used in training, and its source."""
+    """The training prior and its source."""
     origin = {
         "given": "given",
         "known": "known by construction",
@@ -213,7 +213,7 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
     share = facts["positive"] / max(1, facts["rows"])
     made = {"table": facts["out"]}
     if "tables" in facts:
-        kept = f" ({facts['kept']:,} were there already)" if facts["kept"] else ""
+        kept = f" ({facts['kept']:,} existed already)" if facts["kept"] else ""
         made = {"folder": facts["out"], "tables": f"{facts['tables']:,}{kept}"}
     print_pairs(
         console,
@@ -236,14 +236,14 @@ def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
             "table": facts["out"],
             "groups": f"{facts['groups']:,} ({facts['rows']:,} rows)",
             "expected positives": f"{facts['expected']:,.1f}",
-            "intervals": f"{facts['confidence']:.0%}, by {facts['calibration_tuples']:,} tuples",
-            "guarantee": facts["guarantee"] or "none: too few tuples were set aside",
+            "intervals": f"{facts['confidence']:.0%}, calibrated on {facts['calibration_tuples']:,} tuples",
+            "guarantee": facts["guarantee"] or "none: too few calibration tuples",
         },
     )
 
 
 def design_view(console: Console, facts: Mapping[str, Any], out: Path | None) -> None:
-    """One page: what to change, then the facts behind it."""
+    """What to change, then the numbers behind it."""
     from ntmp_cli.reporting.design import changes_of, heading, sections
 
     print_text(console, heading(facts), style="bold")
@@ -296,7 +296,7 @@ def explanation_view(console: Console, path: Path, facts: Mapping[str, Any]) -> 
 
 
 def export_view(console: Console, path: Path, summary: ExportSummary, features: Sequence[str] | None) -> None:
-    """The file, what goes in and what comes out. `features` are names of encoded columns, where it takes these."""
+    """The model file, its input and outputs. `features` are the names of encoded columns, if those are its input."""
     shape = "×".join("rows" if size is None else str(size) for size in summary.input.shape)
     print_pairs(
         console,
@@ -321,7 +321,7 @@ def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:
 
 
 def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest) -> None:
-    """Any artefact: facts first, then settings, lineage and files."""
+    """Any artefact: summary, settings, lineage and files."""
     from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary, TuplesSummary
 
     summary = manifest.summary
@@ -345,7 +345,7 @@ def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest)
 
 
 def _plain(value: Any, levels: int = MOST_LEVELS) -> str:
-    """A value in few words, none where there is none; hashes with 16 digits, as in the lineage. `--json` has all."""
+    """A value as short text, empty for None; hashes are cut to 16 digits. `--json` prints full values."""
     if isinstance(value, Mapping | list | tuple) and value and levels == 0:
         return "…"
     if isinstance(value, bool):

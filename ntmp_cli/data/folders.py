@@ -13,7 +13,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 @contextmanager
 def looking_at(where: Path) -> Iterator[None]:
-    """Searching folders can fail too: no permission, a name too long, a lost network drive."""
+    """Turn an OSError of a folder search (permissions, long names, lost network drives) into a DataError."""
     try:
         yield
     except OSError as error:

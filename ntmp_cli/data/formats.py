@@ -1,4 +1,4 @@
-"""Readers of the file formats that data sets come in: bytes on disk to arrays, and nothing else.
+"""Readers of the file formats of data sets: from bytes on disk to arrays.
 
 A file that is missing, damaged, truncated or of another format raises DataError; no reader runs
 code from a file.
@@ -218,7 +218,7 @@ def _mat_arrays(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, NDArray[np
     header = stream.read(128)
     order = {b"IM": "<", b"MI": ">"}.get(header[126:])
     if order is None or struct.unpack(f"{order}H", header[124:126]) != (0x0100,):
-        raise ValueError("it has another header")
+        raise ValueError("it has no MATLAB 5 header")
     packed, unpacked = path.stat().st_size, 0
     while tag := stream.read(8):
         kind, size = struct.unpack(f"{order}II", tag)
@@ -264,7 +264,7 @@ def _mat_elements(body: memoryview, order: str) -> Iterator[tuple[int, memoryvie
 def read_npz(path: Path, choices: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
     """The arrays of the first of `choices`, sets of names, that the archive holds completely."""
     with reading(path, "npz file") as stream:
-        # All four bytes: of a file that ends within them numpy says that it is pickled, and how to load it unsafely.
+        # Checked here, because numpy takes a shorter file for a pickle and explains how to load it unsafely.
         if stream.read(4) not in (b"PK\3\4", b"PK\5\6"):
             raise DataError(f"{path}: not an npz file", hint="Write one with numpy.savez.")
         stream.seek(0)
@@ -280,7 +280,7 @@ def read_npz(path: Path, choices: Sequence[Sequence[str]]) -> dict[str, NDArray[
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns lie side by side, and type of the array that follows."""
+    """Shape, whether the order is Fortran's, and type of the array that follows."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(stream)
@@ -292,11 +292,11 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def require_bytes(shape: tuple[int, ...], dtype: np.dtype[Any], present: int) -> None:
     """Refuse a header that announces more than the bytes that follow it, before anything is allocated."""
     if min(shape, default=0) < 0 or dtype.itemsize * math.prod(shape) > present:
-        raise ValueError(f"the header announces shape {shape} {dtype}, and {present:,} bytes follow")
+        raise ValueError(f"the header announces shape {shape} {dtype}, but {present:,} bytes follow")
 
 
 def require_sound_members(path: Path, archive: zipfile.ZipFile, names: Sequence[str]) -> None:
-    """Refuse arrays of an archive that are larger than their bytes, or than such a small file may become."""
+    """Refuse arrays whose header announces more than their bytes, and archives that unpack to too many bytes."""
     members = {name: archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy") for name in names}
     require_unpackable(path, path.stat().st_size, sum(member.file_size for member in members.values()))
     for member in members.values():
@@ -351,7 +351,7 @@ def _eight_bit(path: Path, image: Image) -> Image:
         return image.convert("L")
     # Pillow warns about a transparent palette unless the transparency is made a channel first.
     rgb = (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
-    if image.mode in {"P", "PA"}:  # a palette says nothing about gray, its colours do
+    if image.mode in {"P", "PA"}:  # gray if all colours of the palette are
         red, green, blue = (np.asarray(band) for band in rgb.split())
         if (red == green).all() and (green == blue).all():
             return rgb.getchannel(0)

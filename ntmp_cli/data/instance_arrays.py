@@ -34,7 +34,7 @@ def instances(path: Path, x: NDArray[Any], notes: list[str]) -> tuple[NDArray[np
 
 
 def _float32(x: NDArray[Any]) -> NDArray[np.float32]:
-    # Too large for float32 becomes infinite, which load_labelled reports with its row.
+    # Values too large for float32 become infinite; load_labelled reports their rows.
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, dtype=np.float32)
 
@@ -50,7 +50,7 @@ def channels_first(path: Path, x: NDArray[Any], notes: list[str]) -> NDArray[Any
             hint="Store images as (N, H, W, C) or (N, C, H, W).",
         )
     if first in CHANNELS and last in CHANNELS:
-        # Either reading is possible; channels last is NumPy's habit, unless only the other is square.
+        # Both layouts are possible: use NumPy's convention, channels last, unless only the other gives square images.
         keep = middle == last and first != middle
         notes.append(f"shape {x.shape[1:]} is ambiguous: read with channels {'first' if keep else 'last'}")
         return x if keep else x.transpose(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""What every data source returns: labelled train and test arrays, with all labels."""
+"""What every data source returns: train and test arrays with their labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLE = "table"
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What the columns of a labelled table are, and how much of it is the test split (default: as of other data)."""
+    """Roles of the columns of a labelled table, and the share of its test split (default: that of other sources)."""
 
     label: str = "label"
     categorical: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ DEFAULT_COLUMNS = TableColumns()
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """What a source may depend on: its argument (`npz:PATH`), where data lie, and whether to download."""
+    """What a source may depend on: its argument (`npz:PATH`), the folder of data sets, whether to download."""
 
     argument: str = ""
     root: Path | None = None
@@ -68,14 +68,14 @@ class LabelledData:
     scale: float = 1.0
     notes: tuple[str, ...] = field(default=())
     files: tuple[Path, ...] = field(default=(), repr=False)
-    """What was read, where the name of the data set does not say it."""
+    """The files read, if the name of the data set does not tell."""
     mapping: FeatureMapping | None = None
-    """How raw rows of a table became features."""
+    """The mapping from raw rows of a table to features."""
     missing: tuple[int, ...] = ()
-    """Missing training values of every column of that table."""
+    """Number of missing training values by column of that table."""
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that sampling depends on: the lineage of tuples to their data."""
+        """SHA-256 of everything that sampling depends on, for the lineage of the tuples."""
         arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
         digest = hashlib.sha256(repr((self.classes, self.scale, [(a.shape, a.dtype.str) for a in arrays])).encode())
         if self.mapping is not None:

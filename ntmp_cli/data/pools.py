@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ntmp_cli.errors import UsageError
 
 Indices = NDArray[np.int64]
-# Standard deviations that an i.i.d. pool of the default size leaves for its random number of positives.
+# The default size of an i.i.d. pool leaves so many standard deviations for its random number of positives.
 SCATTER = 5.0
 
 
@@ -52,10 +52,10 @@ def choose_unlabeled(
     request: PoolRequest,
     rng: np.random.Generator,
 ) -> Indices:
-    """Indices of the unlabeled pool whose share of positives is the prior, none of them twice.
+    """Indices of the unlabeled pool, without repetition; its share of positives is the prior.
 
-    Of an i.i.d. pool the number of positives is binomial. Without a prior the candidates keep their share: they are a
-    random part of the data. Without a size the pool is as large as the prior allows.
+    In an i.i.d. pool the number of positives is binomial. Without a prior, the pool is a random subset of the
+    candidates. Without a size, it is as large as the prior allows.
     """
     prior, size = request.prior, request.size
     if len(candidates) == 0:
@@ -91,7 +91,7 @@ def _largest_exact(positives: int, negatives: int, prior: float) -> int:
 
 
 def _largest_iid(positives: int, negatives: int, prior: float) -> int:
-    """The size at which a binomial number of either class exceeds what there is in one of millions of draws.
+    """The largest size at which the available instances of either class suffice, except in one of millions of cases.
 
     N p + 5 √(N p (1−p)) = available is a quadratic in √N.
     """

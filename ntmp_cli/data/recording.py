@@ -26,7 +26,7 @@ class Recording:
     def of(cls, kind: str, law: str) -> Recording:
         noise = parse_law(law)
         if kind != "exact" and not isinstance(noise, Exact):
-            raise UsageError(f"--record {kind} and --count-law {law} are two ways to record a count", hint="Give one.")
+            raise UsageError(f"--record {kind} and --count-law {law} cannot be combined", hint="Pass one of them.")
         return cls(kind, noise)
 
     @property
@@ -36,7 +36,7 @@ class Recording:
 
     @property
     def plain(self) -> bool:
-        """Whether counts stay as they are."""
+        """Whether counts are recorded unchanged."""
         return self.kind == "exact" and isinstance(self.law, Exact)
 
     def record(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Counts:
@@ -50,7 +50,7 @@ class Recording:
         if kind == "percent":
             return records(*percent_range(np.rint(100 * counts / sizes), sizes, 0))
         if kind == "range":
-            # The count is anywhere in its range; otherwise the ends would reveal it.
+            # A count has a random position in its range; otherwise the ends would reveal it.
             low = counts - rng.integers(0, int(width) + 1, len(counts))
             return records(np.maximum(low, 0), np.minimum(low + int(width), sizes))
         return counts

@@ -45,7 +45,7 @@ class ClassStream:
         self.taken = 0
 
     def take(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The next sum(sizes) members; inside each consecutive group of sizes[t] none comes twice."""
+        """The next sum(sizes) members; no instance occurs twice in a group of sizes[t]."""
         ends = np.cumsum(sizes)
         total = int(ends[-1])
         out = np.empty(total, dtype=np.int64)
@@ -85,7 +85,7 @@ class TupleSampler:
 
     def __post_init__(self) -> None:
         in_class = self.positive[self.pool]
-        # Of their own, so that the tuples of a seed do not depend on how they are recorded.
+        # A separate stream, so that the tuples of a seed do not depend on how their counts are recorded.
         self._recording_rng = stream(self.seed, self.split, "records")
         self._pos = ClassStream(self.pool[in_class], stream(self.seed, self.split, "positives"))
         self._neg = ClassStream(self.pool[~in_class], stream(self.seed, self.split, "negatives"))
@@ -113,7 +113,7 @@ class TupleSampler:
         indices = np.empty(offsets[-1], dtype=np.int64)
         indices[is_positive] = self._pos.take(m)
         indices[~is_positive] = self._neg.take(n - m)
-        # Positions carry no information: shuffle inside each tuple.
+        # Shuffle inside each tuple, so that positions carry no information.
         indices = indices[np.lexsort((rng.random(len(indices)), owner))]
         # The law uses the same random numbers at every rate, 0 included: the tuples of a seed do not depend on it.
         recorded: Counts = OffByOne(self.count_noise).sample(m, n, rng)

@@ -71,7 +71,7 @@ def parse_spec(text: str) -> TupleSpec:
     n_high = int(match["n2"] or n_low)
     weight = float(match["w"] or 1.0)
     if n_low < 1 or n_high < n_low:
-        raise UsageError(f"tuple spec '{text}': lengths {n_low} to {n_high} are empty", hint=_GRAMMAR)
+        raise UsageError(f"tuple spec '{text}': lengths must be at least 1, in ascending order", hint=_GRAMMAR)
     if not 0 < weight < inf:
         raise UsageError(f"tuple spec '{text}': the weight must be above 0 and finite", hint=_GRAMMAR)
     if match["p"] is not None:
@@ -82,7 +82,7 @@ def parse_spec(text: str) -> TupleSpec:
     m_low = int(match["m1"])
     m_high = int(match["m2"] or m_low)
     if m_high < m_low:
-        raise UsageError(f"tuple spec '{text}': counts {m_low} to {m_high} are empty", hint=_GRAMMAR)
+        raise UsageError(f"tuple spec '{text}': counts must be in ascending order", hint=_GRAMMAR)
     if m_high > n_low:
         raise UsageError(
             f"tuple spec '{text}': m = {m_high} positives do not fit into a tuple of n = {n_low}",
@@ -107,7 +107,7 @@ def sample_sizes(
 
 
 def expected_strata(specs: Sequence[TupleSpec], size: float) -> dict[tuple[int, int], float]:
-    """How many of `size` tuples of the mixture have which (n, m), on average."""
+    """Expected numbers of tuples by (n, m) among `size` tuples of the mixture."""
     total = sum(spec.weight for spec in specs)
     expected: dict[tuple[int, int], float] = {}
     for spec in specs:
@@ -134,7 +134,7 @@ def mean_length(specs: Sequence[TupleSpec]) -> float:
 
 
 def mean_rate(specs: Sequence[TupleSpec]) -> float:
-    """ᾱ = E[m/n] of a tuple of the mixture: lengths and counts are independent, a binomial count has its P."""
+    """ᾱ = E[m/n] of a tuple of the mixture: lengths and counts are independent; the rate of a binomial count is P."""
     rates = [s.rate if s.rate is not None else (s.m_low + s.m_high) / 2 * _mean_inverse_length(s) for s in specs]
     return sum(s.weight * rate for s, rate in zip(specs, rates, strict=True)) / sum(s.weight for s in specs)
 

@@ -97,7 +97,7 @@ class _Progress:
         if self.stopping():
             raise InterruptedRunError(
                 f"interrupted; {self.tally.done} of {self.tally.total} cells are done",
-                hint="The same command goes on from here.",
+                hint="Run the same command to continue.",
             )
 
 
@@ -366,7 +366,7 @@ def _failure(cell: SweepCell, outcome: CallOutcome, plan: Plan, folder: SweepFol
         return Failure(cell.name, outcome.error, outcome.exit_code, folder.log(cell))
     if not _fulfils(folder.cell(cell), plan):
         unseen = (
-            f"its worker published it, but {folder.cell(cell)} does not exist here: OUT must lie where all nodes see it"
+            f"its worker published it, but {folder.cell(cell)} does not exist here: OUT must be visible to all nodes"
         )
         return Failure(cell.name, unseen, ArtifactError.exit_code, folder.log(cell))
     return None

@@ -174,7 +174,7 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("tuples", setting(strata__train__0__n=0), "strata.train.0.n: input should be greater than or equal to 1"),
     ("tuples", setting(strata__train__0__m=4), "strata.train.0.m: 4 positives in a tuple of 3"),
     ("tuples", setting(strata__train__0__rate=0.5), "strata.train.0.rate: 0.5, but m/n is 0.333"),
-    ("tuples", setting(strata__train__0__instances=40), "strata.train.0.instances: 40, but 40 tuples of 3 have others"),
+    ("tuples", setting(strata__train__0__instances=40), "strata.train.0.instances: 40, but there are 40 tuples of 3"),
     # Fields that disagree.
     ("tuples", setting(tuples__train=39), "tuples: train 39, heldout 4, but the strata add up to other numbers"),
     (

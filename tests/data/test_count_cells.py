@@ -103,7 +103,7 @@ def test_a_cell_that_is_no_count_says_what_to_write(text: str, message: str) -> 
 
 
 def test_numbers_that_are_no_shares_are_refused_as_shares() -> None:
-    with pytest.raises(CellError, match="is not from 0 to 1, as proportions are"):
+    with pytest.raises(CellError, match="is not between 0 and 1, the range of proportions"):
         record("2", 5, "proportions")
 
 

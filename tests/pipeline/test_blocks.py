@@ -137,7 +137,7 @@ def test_tuples_of_two_blocks_or_of_none_are_problems(tmp_path, ntmp):
     assert (ended.code, ended.err) == (
         3,
         "error: 2 problems in the data, nothing was written\n"
-        f"  {path} row 1: tuple 'x' is of block 'n' here and of 's' in another row\n"
+        f"  {path} row 1: tuple 'x' is in block 'n' here and in 's' in another row\n"
         f"  {path} row 3: tuple 'y' has no block in any of its rows\n"
         "Rows are counted from 1, without the header. Correct them and try again.\n",
     )
@@ -154,7 +154,7 @@ def test_a_file_of_counts_names_the_block_of_every_tuple(tmp_path, ntmp):
     assert (ended.code, ended.err) == (
         3,
         f"error: {tmp_path}/t.csv: has no column 'wart', the block of every tuple (--block-column), and neither has "
-        f"{tmp_path}/c.csv\nThe rows of a tuple name its block, or its row in the file of counts does.\n",
+        f"{tmp_path}/c.csv\nGive the block in the rows of a tuple, or in the file of counts.\n",
     )
 
 
@@ -173,7 +173,7 @@ def test_a_single_block_is_not_divided(tmp_path, ntmp_done):
     path.write_text("\n".join(["tuple_id,count,patient,a,b", *lines(patient="p")]) + "\n")
     ended = ntmp_done("import-tuples", path, "--block-column", "patient", "--out", tmp_path / "t", "--json")
     assert ended.json["tuples"] == {"train": TUPLES}
-    assert ended.json["warnings"] == ["all tuples are of block 'p': they cannot be divided, and nothing is held out"]
+    assert ended.json["warnings"] == ["all tuples are in block 'p', and blocks are not divided: no tuples are held out"]
 
 
 def test_parquet_categories_name_blocks_too(slides, tmp_path, ntmp_done):

@@ -156,7 +156,7 @@ def test_a_numeric_column_must_be_there(tmp_path, ntmp):
     path = write(tmp_path / "t.csv", {"size": ["1", "2"]})
     ended = ntmp("import-tuples", path, "--numeric", "sise", "--out", tmp_path / "out")
     assert ended.code == 3
-    assert f"{path}: has no column 'sise', what --numeric names; did you mean 'size'?" in ended.err
+    assert f"{path}: has no column 'sise', which --numeric names; did you mean 'size'?" in ended.err
 
 
 # --- at prediction ----------------------------------------------------------------------------------

@@ -357,7 +357,7 @@ def test_a_design_knows_the_law_that_is_kept_with_the_tuples(ntmp_done, tmp_path
 def test_two_ways_to_record_a_count_are_refused(ntmp):
     ended = ntmp("design", *SPECS, "--record", "percent", "--count-law", "gaussian:1")
     assert ended.code == 2
-    assert "--record percent and --count-law gaussian:1 are two ways to record a count" in ended.err
+    assert "--record percent and --count-law gaussian:1 cannot be combined" in ended.err
 
 
 def test_a_gap_of_just_the_margin_keeps_it(ntmp_done):

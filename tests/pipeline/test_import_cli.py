@@ -191,7 +191,7 @@ def test_imported_tuples_are_trained_evaluated_reported_and_inspected(imported, 
     assert {(row["dataset"], row["tuples"], row["n"]) for row in rows} == {("tuples.csv", "5:1-5", None)}
     ntmp_done("report", tmp_path / "eval", "--out", tmp_path / "report")
     shown = ntmp_done("inspect", imported).out
-    assert "unknown: `train` estimates it, or --prior" in shown
+    assert "unknown: `train` estimates it unless --prior is given" in shown
     assert "radius" in shown
     assert "numeric" in shown
     ntmp_done("inspect", tmp_path / "run")
@@ -479,7 +479,7 @@ REFUSED = {
     "no features": (
         ("tuple_id,count\nx,1\n", GOOD_U),
         3,
-        "{t}: has no column of features beside tuple_id, count\n"
+        "{t}: has no feature column besides tuple_id, count\n"
         "Every column that is not named as an id, a count or a label is a feature.\n",
     ),
     "unlabeled rows without a feature": (
@@ -497,7 +497,7 @@ REFUSED = {
         3,
         "{t}: no row has a tuple id\nRows without a tuple id or a count are unlabeled.\n",
     ),
-    "no rows": (("tuple_id,count,a,b\n", GOOD_U), 3, "{t}: has no rows\nEvery row is one item.\n"),
+    "no rows": (("tuple_id,count,a,b\n", GOOD_U), 3, "{t}: has no rows\nStore one row per item.\n"),
     "an empty file": ((" \n", GOOD_U), 3, "{t}: empty\nExpected a header and rows of data.\n"),
 }
 
@@ -515,12 +515,12 @@ WORDS = {
     "no output": (
         ["--unlabeled", "{u}"],
         2,
-        "--out is missing\nName the directory to create, or look first with --dry",
+        "--out is missing\nName the directory to create, or check the input with --dry",
     ),
     "a column that is not there": (
         ["--unlabeled", "{u}", "--categorical", "aa", "--out", "{o}"],
         3,
-        "{t}: has no column 'aa', what --categorical names; did you mean 'a'?\n",
+        "{t}: has no column 'aa', which --categorical names; did you mean 'a'?\n",
     ),
     "resizing numbers": (
         ["--unlabeled", "{u}", "--resize", "3", "--out", "{o}"],
@@ -637,7 +637,7 @@ ARRAYS = {
     ),
     "counts that do not fit": (
         {"offsets": np.array([0, 2, 4]), "counts": np.array([1, 1, 1])},
-        "{a}: offsets (3,) and counts (3,) do not fit together\nT tuples have T+1 whole offsets and T counts.\n",
+        "{a}: offsets (3,) and counts (3,) do not fit together\nT tuples need T+1 integer offsets and T counts.\n",
     ),
     "ids that do not fit": (
         {"tuple_id": np.array([0, 0, 1]), "count": np.array([1, 1, 0, 0])},
@@ -654,7 +654,7 @@ ARRAYS = {
     ),
     "unlabeled rows of another shape": (
         {"tuple_id": np.zeros(4, int), "count": np.ones(4, int), "unlabeled": np.zeros((3, 5))},
-        "{a} unlabeled: its rows are not of the shape and type of {a}\n"
+        "{a} unlabeled: its rows differ in shape or type from those of {a}\n"
         "All files of an import must have the same features.\n",
     ),
 }

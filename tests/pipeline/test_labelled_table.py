@@ -181,8 +181,8 @@ MISTAKES = {
         "1 problem in the data, nothing was written\n  {p} row 2, column 'a': 'x' is not a number\n",
     ),
     "one class": ("a,label\n1,1\n2,1\n", (), 3, "{p}: every instance is of class '1', so there are no two classes"),
-    "no rows": ("a,label\n", (), 3, "{p}: has no rows\nEvery row is one item.\n"),
-    "no features": ("label,id\n1,2\n", (), 3, "{p}: has no column of features beside label, id\n"),
+    "no rows": ("a,label\n", (), 3, "{p}: has no rows\nStore one row per item.\n"),
+    "no features": ("label,id\n1,2\n", (), 3, "{p}: has no feature column besides label, id\n"),
     "resizing": ("a,label\n1,1\n2,0\n", ("--resize", 3), 2, "--resize 3: table is not a folder of images\n"),
 }
 

@@ -102,7 +102,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         "but only 311 and 336 are available\n",
     ),
     "spec not understood": (making("--tuple", "3/1"), 2, "error: tuple spec '3/1': not understood\n"),
-    "spec with an empty range": (making("--tuple", "5:3-1"), 2, "tuple spec '5:3-1': counts 3 to 1 are empty"),
+    "spec with an empty range": (
+        making("--tuple", "5:3-1"),
+        2,
+        "tuple spec '5:3-1': counts must be in ascending order",
+    ),
     "spec without weight": (making("--tuple", "3:1@0"), 2, "tuple spec '3:1@0': the weight must be above 0"),
     "spec rate": (making("--tuple", "3:~1.5"), 2, "tuple spec '3:~1.5': the rate 1.5 is not in [0, 1]"),
     "n without m": (

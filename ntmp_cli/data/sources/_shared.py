@@ -1,4 +1,4 @@
-"""What several sources need: the fixed split, default classes, paths, and options they do not take."""
+"""Shared by several sources: the fixed split, default classes, paths, and refused options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fixed_split(count: int, where: str, share: float | None = None) -> tuple[NDA
 
 
 def default_positive(classes: Sequence[str]) -> tuple[str, ...]:
-    """The positive class where the names leave no doubt, else none."""
+    """The positive class if the names are unambiguous, otherwise none."""
     return tuple(sorted(known_positives(classes) or ()))
 
 
@@ -66,7 +66,7 @@ def refuse_resize(name: str, request: SourceRequest) -> None:
 
 
 def default_root() -> Path:
-    """Where data sets lie and are downloaded to when no root is given: the user's cache."""
+    """The default folder of data sets, also for downloads: the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification says to ignore a relative path.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "ntmp"

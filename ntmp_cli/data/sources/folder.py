@@ -63,18 +63,18 @@ def folder(request: SourceRequest) -> LabelledData:
 
 
 def _both_kinds(path: Path, files: Sequence[Path], channels: int, gray: Sequence[bool]) -> Iterator[str]:
-    """What is done about images of which some are gray and some in colour."""
+    """A note on gray images among colour images."""
     if channels == 3 and any(gray):
         first = {kind: files[gray.index(kind)].relative_to(path) for kind in (True, False)}
         yield f"images in gray ({first[True]}) and in colour ({first[False]}): gray ones get three equal channels"
 
 
 def find_splits(path: Path) -> tuple[list[Listing], tuple[str, ...]]:
-    """Train and test listings, or a single one where the folder holds classes; and what to note about it."""
+    """Listings of train and test, or a single one if the folder has no splits; and notes."""
     if not path.is_dir():
         what = "not a folder" if path.exists() else "no such folder"
         raise DataError(f"{path}: {what}", hint=_LAYOUT)
-    # A folder named train that holds images itself is a class: of vehicles, say.
+    # A folder named train that holds images itself is a class, for example of vehicles.
     splits = [name for name in ("train", "test") if subfolders(path / name)]
     if not splits:
         return [list_classes(path)], ("the folder has no train/ and test/: a fixed random 80/20 split was made",)

@@ -94,7 +94,7 @@ def _read(source: TableRows, columns: TableColumns) -> _LabelledRows:
         problems = Problems()
         try:
             rows = _read_once(source, columns, problems)
-        except LateTextError:  # a column of numbers holds categories further down
+        except LateTextError:  # a later row shows that a column is categorical
             continue
         problems.raise_if_any()
         return rows
@@ -113,7 +113,7 @@ def _read_once(source: TableRows, columns: TableColumns, problems: Problems) -> 
         cells.append(rows.cells)
         labels.append(as_text(rows.roles["label"]).dictionary_encode())
     if not cells and not problems.total:
-        raise DataError(f"{source.where}: has no rows", hint="Every row is one item.")
+        raise DataError(f"{source.where}: has no rows", hint="Store one row per item.")
     codes, classes = tuple_codes(labels)
     for row in np.flatnonzero(codes < 0).tolist():
         problems.add(source.place(row), "has no label")

@@ -42,7 +42,7 @@ _STALLED_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Location:
-    """Where a set may lie: its files, each under one of several paths, and how to read them."""
+    """A possible location of a data set: its files, each at one of several paths, and how to read them."""
 
     shown: Path
     files: tuple[tuple[Path, ...], ...]
@@ -57,7 +57,7 @@ class Location:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """What is known about a published set, and where it may lie below a root."""
+    """Properties of a published data set, and its possible locations below a root."""
 
     name: str
     shape: tuple[int, int, int]
@@ -265,13 +265,13 @@ def choose(name: str, locations: Sequence[Location]) -> Location:
 
 
 def _sought(location: Location) -> str:
-    """The first file that was looked for, because the name of a folder alone does not say what it should hold."""
+    """The first file that was searched for: the folder alone does not tell what is missing."""
     path, *others = location.files[0]
     return f"{path}{' or .gz' if others else ''}"
 
 
 def images(known: ImageSet, where: Path, x: NDArray[Any]) -> Images:
-    """Images as (N, C, H, W) bytes, from channels first, channels last, or none where there is one."""
+    """Images as (N, C, H, W) bytes, from channels first, channels last, or no channel axis."""
     channels, height, width = known.shape
     if x.dtype == np.uint8 and x.shape[1:] == (height, width, channels):
         x = x.transpose(0, 3, 1, 2)
@@ -310,7 +310,7 @@ def labels(known: ImageSet, where: Path, x: NDArray[Any], y: NDArray[Any]) -> La
 
 
 def size_notes(known: ImageSet, sizes: tuple[int, int]) -> tuple[str, ...]:
-    """A subset is fine to work with, but results on it must not be mistaken for results on the full set."""
+    """A note if the data are a subset: their results are not those of the full set."""
     if sizes == known.sizes:
         return ()
     return (

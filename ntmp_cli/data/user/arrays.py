@@ -29,7 +29,7 @@ from ntmp_cli.errors import ONE_COUNT, DataError
 X = "x"
 UNLABELED = "unlabeled"
 OFFSETS, COUNTS = "offsets", "counts"
-# Where counts are ranges: their ends instead of `counts`.
+# The ends of counts that are ranges; they replace `counts`.
 LOW, HIGH = "counts_low", "counts_high"
 
 
@@ -83,7 +83,7 @@ class NpzFile(ArrayFile):
         with self._archive() as archive, archive.open(f"{name}.npy") as stream:
             shape, fortran, dtype = npy_header(stream)
             step = self._step(shape, dtype)
-            if fortran and len(shape) > 1:  # columns lie side by side, so that there is no reading row by row
+            if fortran and len(shape) > 1:  # Fortran order cannot be read row by row
                 array = np.frombuffer(stream.read(), dtype).reshape(shape, order="F")
                 yield from (array[start : start + step] for start in range(0, len(array), step))
                 return
@@ -128,7 +128,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytearray:
         if not piece:
             raise ValueError("it is truncated")
         data += piece
-    return data  # not bytes: an array of it can be written to, which torch wants
+    return data  # not bytes: torch expects writable arrays
 
 
 def is_array_file(path: Path) -> bool:
@@ -152,7 +152,7 @@ class ArrayRows:
             raise DataError(f"{self.where}: has no rows: its shape is {shape}", hint="Store one row per item.")
         self._images: ImageFeatures | None = None
         if len(shape) != 2:
-            # The shape of a block says what all images become.
+            # One image of zeros tells the format of all.
             x, scale = instances(file.path, np.zeros((1, *shape[1:]), dtype), [])
             kind = "uint8" if x.dtype == np.uint8 else "float32"
             self._images = ImageFeatures(shape=x.shape[1:], dtype=kind, scale=scale)
@@ -226,7 +226,7 @@ class ArrayRows:
         if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) != len(counts) + 1:
             raise DataError(
                 f"{self.where}: offsets {offsets.shape} and counts ({len(counts)},) do not fit together",
-                hint="T tuples have T+1 whole offsets and T counts.",
+                hint="T tuples need T+1 integer offsets and T counts.",
             )
         ends = offsets.astype(np.int64)
         sizes = ends[1:] - ends[:-1]
@@ -238,7 +238,7 @@ class ArrayRows:
         for t in np.flatnonzero(sizes == 0).tolist():
             problems.add(f"{self.where} tuple {t}", "is empty: its offsets are equal")
         tuples = np.repeat(np.arange(len(sizes)), sizes)
-        # What is stored by tuple goes to every row of it.
+        # Values stored by tuple are repeated for each of its rows.
         by_role = {role: column.take(pa.array(tuples)) for role, column in self._row_by_row().items()}
         return {"tuple": pa.array(tuples), "count": counts.take(pa.array(tuples)), **by_role}
 
@@ -256,7 +256,7 @@ class ArrayRows:
                 )
         if len(values) == 2:
             if len(values[0]) != len(values[1]):
-                raise DataError(f"{self.where}: {LOW} and {HIGH} have different lengths", hint="One of each per tuple.")
+                raise DataError(f"{self.where}: {LOW} and {HIGH} have different lengths", hint="Store one per tuple.")
             from ntmp_cli.data.user.count_cells import range_texts
 
             return range_texts(*values)

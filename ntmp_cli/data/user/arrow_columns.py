@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 
 
 def number_column(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> Any:
-    """Numbers (no booleans, which Arrow packs), without a copy where that is possible; null where `missing` says so."""
+    """Numbers (no booleans, which Arrow packs), without a copy if possible; null where `missing` is true."""
     values = np.ascontiguousarray(values)
     nulls = None if missing is None or not missing.any() else pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [nulls, pa.py_buffer(values)])
 
 
 def numbers_of(column: Any) -> NDArray[Any]:
-    """The numbers of a column without missing ones, not copied and read-only."""
+    """The numbers of a column without nulls, as a read-only view."""
     return np.from_dlpack(column)
 
 
 def text_column(texts: Sequence[str]) -> Any:
-    """Texts, none of them missing."""
+    """Texts, without nulls."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
 def null_of(kind: Any) -> Any:
-    """A missing value of a type."""
+    """The null of a type."""
     return pa.nulls(1, kind)[0]
 
 
@@ -47,5 +47,5 @@ def text_scalar(text: str) -> Any:
 
 
 def filled(numbers: Any, value: int) -> Any:
-    """Whole numbers with a value in place of missing ones."""
+    """Whole numbers with nulls replaced by `value`."""
     return numbers.fill_null(number_scalar(value).cast(numbers.type))

@@ -17,14 +17,14 @@ from ntmp_cli.data.user.arrow_columns import filled, numbers_of
 from ntmp_cli.errors import UsageError
 
 CountsAre = Literal["counts", "proportions", "percentages"]
-"""What a bare number in the column is."""
+"""What plain numbers in the column are."""
 
 NONE = -1
 PASS_KIND = "then pass --counts-are {}"
-# So many noisy records, all of them shares, are probably no counts.
+# From this many noisy records on, values that are all between 0 and 1 are probably proportions.
 FEWEST_SHARES = 5
 LIKE_SHARES = "all counts are fractions between 0 and 1: are these proportions? "
-# More decimals of a percentage than this are those of a binary fraction.
+# Percentages with more decimals than this are treated as not rounded.
 MOST_DECIMALS = 4
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*(?:-|–|\.\.|to)\s*({_NUMBER})")
@@ -36,17 +36,17 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+\s*%?")
 
 
 class CellError(ValueError):
-    """What is wrong with a cell, as part of a sentence that names it."""
+    """What is wrong with a cell; the message completes "the count TEXT …"."""
 
 
 class CountCell(NamedTuple):
-    """A count before the size of its tuple is known: low to high (without end: inf), or a percentage."""
+    """A count before the size of its tuple is known: low to high (inf: no upper limit), or a percentage."""
 
     low: float
     high: float
     percent: float | None = None
     decimals: int = 0
-    """Of the percentage; negative where it was rounded to tens."""
+    """Decimals of the percentage; −1 if it was rounded to tens."""
 
 
 def parse_cell(text: str, counts_are: CountsAre = "counts") -> CountCell:
@@ -71,14 +71,14 @@ def parse_cell(text: str, counts_are: CountsAre = "counts") -> CountCell:
     if counts_are != "counts":
         most = 1 if counts_are == "proportions" else 100
         if not 0 <= value <= most:
-            raise CellError(f"is not from 0 to {most}, as {counts_are} are")
+            raise CellError(f"is not between 0 and {most}, the range of {counts_are}")
         return _percentage(text, 2 if counts_are == "proportions" else 0)
     return CountCell(value, value)
 
 
 def _percentage(text: str, places: int) -> CountCell:
-    """A percentage, or a proportion, whose point is `places` further to the right."""
-    # A bare 0 or 1 among proportions is one, not everything that rounds to it.
+    """A percentage, or a proportion, whose decimal point is moved to the right by `places`."""
+    # A plain 0 or 1 among proportions is exact, not rounded.
     has_decimals = "e" not in text.lower() and (places == 0 or "." in text)
     decimals = len(text.partition(".")[2]) if has_decimals else MOST_DECIMALS + places
     value = float(text) * 10**places
@@ -89,20 +89,20 @@ def _percentage(text: str, places: int) -> CountCell:
 
 @dataclass
 class CountColumn:
-    """The different cells of a column of counts, each with its law; rows refer to them by number."""
+    """The distinct cells of a column of counts, each with its law; rows refer to them by number."""
 
     counts_are: CountsAre = "counts"
     law: NoiseLaw = field(default_factory=Exact)
-    """Of cells without one of their own."""
+    """The law of cells that give none."""
     advice: str = PASS_KIND
-    """What to do if plain numbers are no counts; `{}` stands for what they are."""
+    """Advice if plain numbers are not counts; `{}` is replaced by what they are."""
     entries: list[tuple[CountCell, NoiseLaw]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     _known: dict[tuple[str, str | None], int | str] = field(default_factory=dict)
     _numbers: dict[tuple[CountCell, NoiseLaw], int] = field(default_factory=dict)
 
     def code(self, text: str | None, law: str | None = None) -> int | str:
-        """The number of a cell, NONE where it is empty; or what is wrong with it."""
+        """The number of a cell, NONE if it is empty; or what is wrong with it."""
         if text is None:
             return NONE
         if (text, law) not in self._known:
@@ -124,7 +124,7 @@ class CountColumn:
         return self._numbers[cell, law]
 
     def _require_recordable(self, cell: CountCell, law: NoiseLaw) -> None:
-        """Refuse what no tuple of any size can have."""
+        """Refuse records that are impossible for tuples of any size."""
         low, high = cell.low, cell.high
         if cell.percent is not None:
             return
@@ -144,7 +144,7 @@ class CountColumn:
             raise CellError(f"is a range of numbers that are not whole{self._hint(high)}")
 
     def _hint(self, number: float) -> str:
-        """What a number that is not whole may be."""
+        """A hint on what a number that is not an integer may be."""
         if not 0 < number <= 100:
             return ""
         kind = "proportions" if number <= 1 else "percentages"
@@ -164,14 +164,14 @@ class CountColumn:
         return _split(np.array([place[pair] for pair in pairs]), [self.code(*pair) for pair in distinct])
 
     def record(self, code: int, n: int) -> tuple[float, float, str]:
-        """Low, high and law of a tuple of n members; raises CellError where it cannot have them."""
+        """Low, high and law of a tuple of n members; raises CellError if that is impossible."""
         (cell, law), text = self.entries[code], self.texts[code]
         if cell.percent is not None:
             return self._of_percentage(cell, law, n)
         low, high = cell.low, cell.high if np.isfinite(cell.high) else max(float(n), cell.low)
         if cell.low < cell.high and isinstance(law, Round | Suppress | PooledTest):
             if isinstance(law, Suppress) and (low, cell.high) == (0, law.smallest - 1):
-                low = 1.0  # `<K` is written for what was suppressed; a zero stays one
+                low = 1.0  # suppressed counts are written `<K`, so a zero is not one of them
             law = Exact()
         elif isinstance(law, Suppress) and low == high == 0 and self.writes_suppressed(law):
             law = Exact()
@@ -196,12 +196,12 @@ class CountColumn:
         return float(low[0]), float(high[0]), "exact"
 
     def writes_suppressed(self, law: Suppress) -> bool:
-        """Whether suppressed counts are written as `<K`, so that zeros are counts."""
+        """Whether suppressed counts are written as `<K`, so that zeros are true counts."""
         hidden = CountCell(0.0, float(law.smallest - 1))
         return law.smallest > 1 and any(cell == hidden for cell, _ in self.entries)
 
     def read_as_fractions(self) -> None:
-        """Of a column of floating-point numbers all have the decimals of the one with most: 0.5 may be 0.50."""
+        """Give all percentages the most decimals of any: in a column of floating-point numbers 0.5 may be 0.50."""
         decimals = [cell.decimals for cell, _ in self.entries if cell.percent is not None]
         if decimals:
             self.entries = [
@@ -211,7 +211,7 @@ class CountColumn:
 
 
 def look_like_shares(sizes: NDArray[Any], counts: NDArray[Any]) -> bool:
-    """Whether records that may be fractions, because they are noisy, are all from 0 to 1, and seldom whole."""
+    """Whether noisy records are all between 0 and 1, and most of them not integers."""
     if not are_records(counts) or (counts["low"] != counts["high"]).any():
         return False
     many = counts["low"][sizes > 1]

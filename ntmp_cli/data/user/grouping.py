@@ -24,11 +24,11 @@ class Grouped:
     offsets: RowNumbers
     counts: Counts
     names: Sequence[str] = ()
-    """Ids of the tuples, where the caller has them."""
+    """Ids of the tuples, if known."""
     blocks: Sequence[str] = ()
-    """The block of every tuple, where there are blocks."""
+    """The block of every tuple, if there are blocks."""
     uncounted: RowNumbers = field(default_factory=lambda: np.empty(0, np.int64))
-    """Rows of groups of whose count nothing is known."""
+    """Rows of groups without a count."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -67,9 +67,9 @@ def counts_of_tuples(
     place: Callable[[int], str],
     problems: Problems,
 ) -> Grouped:
-    """Tuples with their counts. A count stands in any or all rows of its tuple; rows that differ are problems.
+    """Tuples with their counts. A count is given in one or more rows of its tuple; contradictions are problems.
 
-    Groups without a count in any row are no tuples: nothing is known of them.
+    Groups without a count in any row are not tuples.
     """
     rows, offsets = group_rows(codes, len(names))
     row_counts, column = counts.codes[rows].astype(np.int64), counts.column
@@ -110,7 +110,7 @@ def _record(column: CountColumn, code: int, n: int) -> tuple[float, float, str] 
 
 
 def runs_of_tuples(offsets: RowNumbers, rows: int) -> Iterator[tuple[int, int]]:
-    """(first, last + 1) of successive tuples that have about so many rows; no tuple is cut."""
+    """(first, last + 1) of successive tuples that have about `rows` rows together."""
     start, tuples = 0, len(offsets) - 1
     while start < tuples:
         stop = int(np.searchsorted(offsets, offsets[start] + rows, side="right")) - 1
@@ -126,13 +126,13 @@ def blocks_of_tuples(
     place: Callable[[int], str],
     problems: Problems,
 ) -> list[str]:
-    """The block of every tuple, from a code per row. Any or all of its rows say it; rows that differ are problems."""
+    """The block of every tuple, given in one or more of its rows; contradictions are problems."""
     row_codes = codes[tuples.rows]
     highest = np.maximum.reduceat(row_codes, tuples.offsets[:-1]) if len(tuples) else row_codes
     for at in np.flatnonzero((row_codes != NONE) & (row_codes != np.repeat(highest, np.diff(tuples.offsets)))):
         t = int(np.searchsorted(tuples.offsets, at, side="right")) - 1
         here, there = blocks[row_codes[at]], blocks[highest[t]]
-        what = f"tuple '{tuples.names[t]}' is of block '{here}' here and of '{there}' in another row"
+        what = f"tuple '{tuples.names[t]}' is in block '{here}' here and in '{there}' in another row"
         problems.add(place(int(tuples.rows[at])), what)
     for t in np.flatnonzero(highest == NONE).tolist():
         first = int(tuples.rows[tuples.offsets[t]])
@@ -141,7 +141,7 @@ def blocks_of_tuples(
 
 
 def hold_out_blocks(blocks: Sequence[str], share: float, rng: np.random.Generator) -> tuple[RowNumbers, RowNumbers]:
-    """(kept, held out): random whole blocks are held out, about a share of the tuples; at least one block is kept."""
+    """(kept, held out): random blocks with about a share of the tuples are held out; at least one block is kept."""
     _, codes, sizes = np.unique(np.array(blocks), return_inverse=True, return_counts=True)
     order = rng.permutation(len(sizes))
     held_by_number = np.concatenate([[0], np.cumsum(sizes[order])])[:-1]
@@ -165,10 +165,10 @@ class Labelled(NamedTuple):
 
 
 def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, place: Callable[[int], str]) -> Grouped:
-    """The same with every labelled row as a tuple of one member, taken out of the tuple that it was in.
+    """Make every labelled row a tuple of one member, and remove it from the tuple that it was in.
 
-    What is left of a tuple has the rest of its count. Where the recorded count does not allow that (rounded ones), the
-    row stays in its tuple beside its own.
+    The remaining tuple has the rest of its count. If the recorded count does not allow that (for example if it is
+    rounded), the row stays in its tuple as well.
     """
     owner = np.repeat(np.arange(len(tuples)), np.diff(tuples.offsets))
     is_labelled = np.isin(tuples.rows, labelled.rows)
@@ -209,5 +209,5 @@ def with_labelled_rows(tuples: Grouped, labelled: Labelled, problems: Problems, 
 
 
 def _is_movable(law: str) -> bool:
-    """Whether a recorded count less a known positive is recorded by the same law."""
+    """Whether a recorded count minus a known positive follows the same law."""
     return law.partition(":")[0] in ("exact", "gaussian", "laplace", "geometric")

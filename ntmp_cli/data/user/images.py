@@ -23,14 +23,14 @@ from ntmp_cli.errors import DataError
 
 UNLABELED = "unlabeled"
 COUNTS_FILE = "counts.csv"
-# Images, and bytes of them, that are decoded side by side before they are passed on.
+# Maximum number of images, and of their bytes, that are decoded in parallel.
 AT_ONCE = 64
 BYTES_AT_ONCE = 2**26
 
 
 @dataclass
 class ImageFormat:
-    """Size and channels that all images must have: those of the first image, or of the images of a training."""
+    """Size and channels that all images must have: those of the first image, or of the training images."""
 
     resize: int | None = None
     size: tuple[int, int] | None = None
@@ -64,7 +64,7 @@ class ImageFormat:
 
 
 class ImageRows:
-    """Image files as rows, three channels each; gray ones have the same in all."""
+    """Image files as rows of three channels each, which are equal for gray images."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ImageRows:
                 start += len(files)
 
     def _at_once(self) -> int:
-        """How many images fit into memory together; one where the first says how large they are."""
+        """How many images to decode together; one until the first has shown their size."""
         resize = self._image_format.resize
         size = (resize, resize) if resize else self._image_format.size
         return 1 if size is None else min(AT_ONCE, max(1, BYTES_AT_ONCE // (3 * size[0] * size[1])))
@@ -148,7 +148,7 @@ class ImageRows:
 
 
 def images_of_both_kinds(source: RowSource) -> Iterator[str]:
-    """What is done about images of which some are gray and some in colour."""
+    """A note on gray images among colour images."""
     seen = source.seen if isinstance(source, ImageRows) else {}
     if len(seen) == 2:
         yield f"images in gray ({seen['gray']}) and in colour ({seen['colour']}): gray ones get three equal channels"
@@ -213,7 +213,7 @@ def class_folders(path: Path, image_format: ImageFormat) -> ImageRows:
 def table_of_images(
     table: TableFile, folder: Path, image_column: str, image_format: ImageFormat, roles: dict[Role, str]
 ) -> ImageRows:
-    """Rows of a table whose images lie in files; their paths start at the table's folder."""
+    """Rows of a table that refers to image files; paths are relative to the table's folder."""
     wanted: dict[str, Kind] = dict.fromkeys(roles.values(), "as is")
     problems = Problems()
     blocks = list(table.batches({**wanted, image_column: "text"}, problems))
@@ -234,7 +234,7 @@ def table_of_images(
 
 
 def _lies_inside(path: str, names_of_folder: set[Path]) -> bool:
-    """Whether a path that starts at a folder, or at the root, stays in that folder. Links there are the user's own."""
+    """Whether a path, relative to a folder or absolute, stays in that folder; links in it may lead outside."""
     return any(Path(os.path.normpath(name / path)).is_relative_to(name) for name in names_of_folder)
 
 

@@ -1,4 +1,4 @@
-"""What an import read that may not be what the user meant."""
+"""Warnings about imported data that may not be what the user intended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ntmp_cli.data.user.count_cells import LIKE_SHARES, PASS_KIND, look_like_sha
 from ntmp_cli.data.user.grouping import Grouped
 from ntmp_cli.data.user.reading import ImportedRows
 
-# This many zeros and no count below this limit may mean suppressed counts.
+# At least this many zeros, and no other count below this limit, may mean suppressed counts.
 FEW_ZEROS = 5
 SUPPRESSED_FROM = 3
 
 
 def warnings_of(imported: ImportedRows) -> Iterator[str]:
-    """All that can be said of labels, counts and blocks."""
+    """All warnings about labels, counts and blocks."""
     if imported.labelled:
         yield f"{imported.labelled:,} rows have a label; each becomes a tuple of one row"
     yield from _of_counts(imported.tuples)
@@ -25,7 +25,7 @@ def warnings_of(imported: ImportedRows) -> Iterator[str]:
 
 
 def _of_counts(tuples: Grouped) -> Iterator[str]:
-    """Counts that may not be what they seem."""
+    """Warnings about missing counts, proportions and suppressed counts."""
     if len(tuples.uncounted):
         yield f"groups without a count are not tuples: their {len(tuples.uncounted):,} rows were put into the pool"
     if look_like_shares(np.diff(tuples.offsets), tuples.counts):
@@ -42,4 +42,4 @@ def _of_counts(tuples: Grouped) -> Iterator[str]:
 
 def _of_blocks(tuples: Grouped) -> Iterator[str]:
     if tuples.blocks and len(set(tuples.blocks)) == 1:
-        yield f"all tuples are of block '{tuples.blocks[0]}': they cannot be divided, and nothing is held out"
+        yield f"all tuples are in block '{tuples.blocks[0]}', and blocks are not divided: no tuples are held out"

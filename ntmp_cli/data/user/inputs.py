@@ -1,4 +1,4 @@
-"""From the paths that a user names to sources of rows."""
+"""Opens the files that a user names as sources of rows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ImportOptions:
 
 
 def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> ImportSources:
-    """Open all files of an import. The main one says what the features are; the others must have them too."""
+    """Open all files of an import. The main file determines the features; the others must have them too."""
     for path in inputs.paths().values():
         if path == STDIN:
             raise UsageError("an import reads its files more than once, so it cannot use standard input")
@@ -100,7 +100,7 @@ def open_inputs(inputs: Inputs, options: ImportOptions, problems: Problems) -> I
         raise unknown(main)
     _refuse_useless_resize(options, rows)
     if unlabeled_inside is not None and inputs.unlabeled is not None:
-        raise UsageError(f"--unlabeled {inputs.unlabeled}: {main} has unlabeled rows already", hint="Pass one.")
+        raise UsageError(f"--unlabeled {inputs.unlabeled}: {main} has unlabeled rows already", hint="Use one of them.")
     unlabeled = unlabeled_inside
     if inputs.unlabeled is not None:
         unlabeled = _other(inputs.unlabeled, options, image_format, rows, ())
@@ -157,7 +157,7 @@ def _other(
             return table_of_images(table, place_of_images(path), options.roles.image_column, image_format, present)
         if main.columns is None:
             raise _unlike(path, main)
-        # The main file may turn out to have categories further down: both then read them as such.
+        # If a later row shows that a column is categorical, it is read as such in both files.
         categorical = main.categorical if isinstance(main, TableRows) else set()
         features = FeatureColumns(categorical, names=main.columns)
         return open_table_rows(table, options.roles, features, required=required, optional=("id",))
@@ -185,7 +185,7 @@ def _counts(path: Location, options: ImportOptions, problems: Problems) -> dict[
 
 
 def _blocks(counts_file: Location | None, roles: Roles, main: RowSource) -> dict[str, str | None] | None:
-    """Blocks from the file of counts, where the main file does not have them."""
+    """Blocks from the file of counts, if the main file does not have them."""
     if roles.block_column is None or "block" in main.role_names:
         return None
     table = None if counts_file is None else open_table(counts_file)
@@ -193,16 +193,16 @@ def _blocks(counts_file: Location | None, roles: Roles, main: RowSource) -> dict
         neither = "" if table is None else f", and neither has {table.where}"
         raise DataError(
             f"{main.where}: has no column '{roles.block_column}', the block of every tuple (--block-column){neither}",
-            hint="The rows of a tuple name its block, or its row in the file of counts does.",
+            hint="Give the block in the rows of a tuple, or in the file of counts.",
         )
     return read_blocks(table, roles.tuple_column, roles.block_column)
 
 
 def _require_like(main: RowSource, other: RowSource) -> None:
-    """Arrays of one import have one shape; a table is like an array of features whose names it has."""
+    """Refuse rows of another shape or type; a table matches an array of features if it has their names."""
     if isinstance(main, ImageRows) or main.columns != other.columns or main.image_features() != other.image_features():
         raise DataError(
-            f"{other.where}: its rows are not of the shape and type of {main.where}",
+            f"{other.where}: its rows differ in shape or type from those of {main.where}",
             hint="All files of an import must have the same features.",
         )
 

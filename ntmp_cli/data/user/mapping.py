@@ -1,4 +1,4 @@
-"""From raw columns to what a network sees, the same way for training and for every later row.
+"""The mapping from raw columns to a network's input, the same for training and for every later row.
 
 A raw table arrives as cells: one float64 per row and column, NaN where a value is missing, and for a category a number
 that stands for its text (`text_code`). Statistics come from training instances alone:
@@ -25,10 +25,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Cells = NDArray[np.float64]
 
-# Beyond this squares overflow.
+# Squares of larger values overflow.
 LARGEST = 1e100
-# Cells whose statistics are computed at a time. Sums over the rows of a few columns are rounded in another order than
-# those of many: no piece has fewer columns than this.
+# Statistics are computed for so many cells at a time, but never for fewer columns than this: numpy sums the rows of few
+# columns in another order than those of many, with other rounding.
 MOMENT_CELLS = 2**20
 LEAST_COLUMNS = 64
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -94,7 +94,7 @@ class Roles(_Stored):
 
 
 class TableFeatures(_Stored):
-    """Columns by name, in the order of the network's input."""
+    """The columns, in the order of the network's input."""
 
     kind: Literal["table"] = "table"
     columns: tuple[Column, ...]
@@ -156,7 +156,7 @@ class TableFeatures(_Stored):
 
 
 class _Layout:
-    """Where the columns of a table go in the network's input: computed once, because a table may have many."""
+    """Positions of a table's columns in the network's input; computed once, because a table may have many."""
 
     def __init__(self, columns: Sequence[Numeric | OneHot | Hashed]) -> None:
         value_widths = np.array([column.value_width for column in columns], np.int64)
@@ -194,12 +194,12 @@ class ImageFeatures(_Stored):
 
 
 class FeatureMapping(_Stored):
-    """What an import did to raw rows, kept with its tuples and with every run trained on them."""
+    """The mapping of an import, stored with its tuples and with every run trained on them."""
 
     version: Literal[1] = 1
     roles: Roles = Roles()
     ignored: tuple[str, ...] = ()
-    """Columns that were left out on purpose."""
+    """Columns that the user chose to ignore."""
     features: Annotated[TableFeatures | ImageFeatures, Field(discriminator="kind")]
 
 
@@ -209,17 +209,17 @@ def text_code(text: str) -> float:
 
 
 class BlockStatistics(NamedTuple):
-    """Of a block of cells, per column: how many values are present, their mean, squared deviations, low and high."""
+    """Statistics of a block by column: number of values, mean, sum of squared deviations, minimum, maximum."""
 
     rows: int
     moments: Cells
     codes: dict[int, list[float]]
-    """The codes that occur, of every column of few categories."""
+    """The codes that occur in every column of few categories."""
 
 
 def block_statistics(cells: Cells, coded: Iterable[int]) -> BlockStatistics:
     """The statistics of a block; `coded` are the columns of few categories."""
-    # Some columns at a time: the intermediate arrays of all would take several times the memory of the cells.
+    # In groups of columns: the intermediate arrays of all would take several times the memory of the cells.
     width = max(LEAST_COLUMNS, MOMENT_CELLS // max(1, len(cells)))
     starts = range(0, max(1, cells.shape[1] - LEAST_COLUMNS), width)
     pieces = [_moments(cells[:, a:b]) for a, b in zip(starts, [*starts[1:], cells.shape[1]], strict=True)]
@@ -249,7 +249,7 @@ def fit_table(
     training: Iterable[Cells],
     hash_width: int,
 ) -> TableFeatures:
-    """The mapping by statistics of the training instances, whose cells come in blocks."""
+    """Fit the mapping to the cells of the training instances, which come in blocks."""
     coded = coded_columns(names, categories)
     return fit_blocks(names, categories, (block_statistics(cells, coded) for cells in training), hash_width)
 
@@ -260,10 +260,10 @@ def fit_blocks(
     training: Iterable[BlockStatistics],
     hash_width: int,
 ) -> TableFeatures:
-    """The mapping by statistics of the training instances, block by block.
+    """Fit the mapping to statistics of the training instances, block by block.
 
-    `categories` names the categorical columns: the texts behind their codes, or None where there are too many to
-    have a column each. The result depends on the blocks only through rounding; callers cut them the same way always.
+    `categories` names the categorical columns: the texts behind their codes, or None if they are too many for a
+    column each. The result depends on the blocks only through rounding; callers always use the same blocks.
     """
     moments = _Moments(len(names))
     seen: dict[int, set[float]] = {j: set() for j in coded_columns(names, categories)}
@@ -287,7 +287,7 @@ def fit_blocks(
 
 
 class _Moments:
-    """Mean and spread per column over what is not missing, block by block (Chan, Golub and LeVeque 1983)."""
+    """Mean and standard deviation per column of the values present, block by block (Chan, Golub and LeVeque 1983)."""
 
     def __init__(self, columns: int) -> None:
         self.rows = 0
@@ -309,7 +309,7 @@ class _Moments:
         self.high = np.maximum(self.high, high)
 
     def mean_and_scale(self, j: int) -> tuple[float, float]:
-        """A constant column becomes 0: divided by its spread, the rounding of its mean would be inflated."""
+        """A constant column becomes 0: dividing by its standard deviation would inflate rounding errors."""
         if self.present[j] == 0:
             return 0.0, 1.0
         if self.low[j] == self.high[j]:

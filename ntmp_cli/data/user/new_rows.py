@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NewRowOptions:
-    """How rows to be scored are read; images are brought to the size `resize` where the training's were."""
+    """How rows to be scored are read; images are resized if those of the training were."""
 
     resize: int | None = None
     needed: tuple[Role, ...] = ()
@@ -35,7 +35,7 @@ class NewRowOptions:
 def open_new_rows(
     path: Location, mapping: FeatureMapping | None, instance: InstanceFormat, options: NewRowOptions
 ) -> RowSource:
-    """Rows to be scored: they must have what the run was trained on, columns by name, arrays and images by shape."""
+    """Rows to be scored. They must match the training data: columns by name, arrays and images by shape."""
     needed = options.needed
     with_counts, grouped = "count" in needed, bool(needed)
     roles = mapping.roles if mapping else Roles()
@@ -128,7 +128,7 @@ def _image_format(
         )
     channels, height, width = instance.shape
     resized = features.resize if isinstance(features, ImageFeatures) else options.resize
-    known = (height, width), "an image of the training"
+    known = (height, width), "a training image"
     return ImageFormat(resized, *known, only_gray=channels == 1, allow_outside=options.allow_outside)
 
 
@@ -137,7 +137,7 @@ def has_images(table: TableFile, roles: Roles) -> bool:
 
 
 def columns_of(present: Container[str], roles: Roles, wanted: Sequence[Role]) -> dict[Role, str]:
-    """The columns or arrays that hold the wanted roles, of those that a file has."""
+    """The columns or arrays of a file that hold the wanted roles."""
     names = {role: str(getattr(roles, f"{role}_column")) for role in wanted}
     return {role: name for role, name in names.items() if name in present}
 

@@ -17,7 +17,7 @@ from ntmp_cli.errors import DataError
 from ntmp_cli.storage import Location, StorageUrl
 from ntmp_cli.unpacking import require_unpackable
 
-# Of all columns together.
+# Total size of the read buffers of all columns.
 BUFFERS_BYTES = 16 * 2**20
 
 
@@ -31,7 +31,7 @@ class ParquetTable(TableFile):
         with self._file() as file:
             self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
             self.expected_rows = file.metadata.num_rows
-            # A value takes a byte or more, however many of them are equal.
+            # In memory, every value takes at least a byte, even if the file stores repeated values once.
             values = file.metadata.num_rows * file.metadata.num_columns
             require_unpackable(self.where, file_size(path), values)
 
@@ -45,7 +45,7 @@ class ParquetTable(TableFile):
                 columns[name], wrong = cleaned(as_text(columns[name]), wanted[name])
                 if wrong:
                     self._raise_late_texts(wanted, guess)
-                    guess = None  # that has looked at all rows
+                    guess = None  # all rows have been checked
                 for at, what in wrong:
                     problems.add(f"{self.where} row {start + at + 1}, column '{name}'", what)
             start += batch.num_rows
@@ -90,7 +90,7 @@ class ParquetTable(TableFile):
     def _opened(self) -> Any:
         if isinstance(self.path, StorageUrl):
             return pq.ParquetFile(self.path.open_file(), pre_buffer=True)  # few large requests
-        # Without buffers of their own, all columns of a group of rows are in memory: a million rows of each.
+        # Without a buffer per column, whole row groups would be read into memory, up to a million rows each.
         metadata = pq.read_metadata(self.path)
         buffer = max(2**12, min(2**16, BUFFERS_BYTES // max(1, metadata.num_columns)))
         return pq.ParquetFile(self.path, metadata=metadata, buffer_size=buffer, pre_buffer=False)

@@ -8,16 +8,16 @@ MOST_SHOWN = 20
 
 
 class Problems:
-    """Lines that each say where and what; the first twenty are shown, all are counted."""
+    """One line per problem, with its place; the first twenty are shown, all are counted."""
 
     def __init__(self) -> None:
         self.total = 0
-        self.rows_lost = False  # whether rows could not be read at all, so that tuples cannot be judged
+        self.rows_lost = False  # whether rows could not be read at all, so that tuples cannot be checked
         self.advice = ""
         self._shown: list[str] = []
 
     def copy(self) -> Problems:
-        """The problems so far, to be added to by one of several attempts."""
+        """A copy, for one of several attempts to read the data."""
         again = Problems()
         again.total, again.rows_lost, again._shown = self.total, self.rows_lost, [*self._shown]
         return again

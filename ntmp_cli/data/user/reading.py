@@ -1,6 +1,6 @@
 """One pass over all files of an import: cells go to a sink, ids and counts are kept, problems are collected.
 
-What is kept per row is small: a tuple's code and count (8 bytes), and the row's own id where there are ids.
+Little is kept per row: the code and count of its tuple (8 bytes), and its id if rows have ids.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Survey:
     missing: NDArray[np.int64] | None = None
     texts: dict[str, dict[float, str] | None] = field(default_factory=dict)
     comma: dict[str, str | None] = field(default_factory=dict)
-    """A number of every column whose texts are all numbers with a decimal comma; None for other columns of texts."""
+    """An example from every text column that holds only numbers with a decimal comma; None for other text columns."""
 
     def add(self, rows: Rows) -> None:
         self.rows += len(rows.cells)
@@ -101,7 +101,7 @@ class ImportedRows:
 
 @dataclass(frozen=True)
 class ImportSources:
-    """The sources of an import, with their headers read; counts where a separate file gives them."""
+    """The sources of an import, with their headers read; counts if they are in a separate file."""
 
     main: RowSource
     unlabeled: RowSource | None
@@ -121,7 +121,7 @@ class FileColumns:
     rows: int = 0
     columns: dict[Role, list[Any]] = field(default_factory=dict)
     has_fractions: bool = False
-    """Whether counts are floating-point numbers, which do not say how many decimals they were given with."""
+    """Whether counts are floating-point numbers, whose original number of decimals is unknown."""
 
     def keep(self, rows: int, roles: Mapping[Role, Any]) -> None:
         self.rows += rows
@@ -168,10 +168,10 @@ def understood_rows(
     survey: Survey,
     problems: Problems,
 ) -> ImportedRows:
-    """Tuples, unlabeled and test rows, from the columns of all files."""
+    """Tuples, unlabeled rows and test rows, from the columns of all files."""
     for file in files.values():
         if file.rows == 0 and not problems.total:
-            raise DataError(f"{file.source.where}: has no rows", hint="Every row is one item.")
+            raise DataError(f"{file.source.where}: has no rows", hint="Store one row per item.")
     _refuse_repeated_ids(list(files.values()), problems)
     survey.refuse_decimal_commas(sources.main.where, problems)
     tuples, unlabeled = _tuples(files["main"], sources, problems)
@@ -226,7 +226,7 @@ def _tuples(file: FileColumns, sources: ImportSources, problems: Problems) -> tu
 def _blocks(
     file: FileColumns, tuples: Grouped, by_tuple: Mapping[str, str | None] | None, problems: Problems
 ) -> Sequence[str]:
-    """The block of every tuple, from the rows of the main file or from the file of counts; none if nobody says it."""
+    """The block of every tuple, from the rows of the main file or from the file of counts; None without blocks."""
     if "block" in file.columns:
         codes, names = tuple_codes(file.columns["block"])
         return blocks_of_tuples(tuples, codes, names, file.source.place, problems)
@@ -240,7 +240,7 @@ def _blocks(
 
 
 def _refuse_repeated_ids(files: Sequence[FileColumns], problems: Problems) -> None:
-    """An item that occurs twice, in one file or in two, is counted twice, or trained and tested on."""
+    """Refuse repeated ids: such an item would be counted twice, or used for both training and test."""
     named = [file for file in files if "id" in file.columns]
     if not named:
         return

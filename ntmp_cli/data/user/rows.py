@@ -44,7 +44,7 @@ class RowSource(Protocol):
 
     @property
     def expected_rows(self) -> int | None:
-        """How many rows there are, or about how many; None if nothing says it."""
+        """The exact or approximate number of rows; None if unknown."""
 
     def image_features(self) -> ImageFeatures | None:
         """Shape and type of the images, once they have been read; None for features."""
@@ -68,9 +68,9 @@ class FeatureColumns:
     ignore: Collection[str] = ()
     names: Sequence[str] | None = None
     most_categories: int = 50
-    """A column of text with more values, most of them numbers, is one of numbers with mistakes."""
+    """A text column with more distinct values, most of them numbers, is numeric with errors."""
     reserved: Collection[str] = ("tuple", "count", "law", "label", "id", "image", "block")
-    """Roles whose columns are no features."""
+    """Roles whose columns are not features."""
 
 
 class TableReading(NamedTuple):
@@ -85,9 +85,9 @@ class TableReading(NamedTuple):
 class TableRows:
     """Rows of a table whose features are columns.
 
-    Where a table says for itself what its columns hold (`features.names` is None), texts are categories. The first rows
-    decide at first; a text further down makes the column one of categories for every reader that shares `categorical`,
-    and the table must be read again: `rows` raises LateTextError.
+    If the features are not given (`features.names` is None), the first rows determine which columns are categorical:
+    those of text. A text in a later row makes its column categorical for every reader that shares `categorical`; the
+    table must then be read again: `rows` raises LateTextError.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TableRows:
         self.categorical = features.categorical if isinstance(features.categorical, set) else {*features.categorical}
         others = {*self._columns, *roles.values(), *features.ignore}
         self.unused = tuple(name for name in table.types if name not in others)
-        """Columns that are neither features nor read otherwise."""
+        """Columns that are neither features nor have a role, and are not ignored by name."""
         self._suspects: list[str] = []
         self._kinds: Mapping[str, Kind] | None = None
         if features.names is None:
@@ -108,7 +108,7 @@ class TableRows:
 
     @classmethod
     def read_as(cls, table: TableFile, reading: TableReading) -> TableRows:
-        """The rows of one of several tables, read as all of them are."""
+        """The rows of one of several tables that share a reading."""
         features = FeatureColumns({*reading.categorical}, names=reading.columns)
         rows = cls(table, reading.columns, features, reading.roles)
         rows._kinds = reading.kinds
@@ -124,7 +124,7 @@ class TableRows:
         return self._table.parts()
 
     def set_lengths(self, rows: Sequence[int]) -> None:
-        """How many rows each file has, where others have read them: for the places of rows."""
+        """Set the number of rows of each file, if other processes read them; messages name rows by it."""
         if isinstance(self._table, TableSet):
             self._table.set_lengths(rows)
 
@@ -145,7 +145,7 @@ class TableRows:
 
     @property
     def role_types(self) -> dict[Role, Any]:
-        """What the columns that hold a role are said to hold."""
+        """The declared types of the columns that hold a role."""
         return {role: self._table.types[name] for role, name in self._roles.items()}
 
     @property
@@ -176,7 +176,7 @@ class TableRows:
             problems.advice = f"If the texts in {names} are not mistakes, pass --categorical COLUMN."
 
     def _guess(self) -> Guess | None:
-        """The columns whose kind later rows may change; None where the kinds are given."""
+        """The columns whose kind later rows may change; None if the kinds are given."""
         if self._features.names is not None:
             return None
         known = {*self.categorical, *self._features.numeric, *self._suspects}
@@ -218,7 +218,7 @@ class TableRows:
         return wanted
 
     def _cells(self, batch: Any, places: list[int]) -> tuple[NDArray[np.float64], dict[str, dict[float, str]]]:
-        # Numbers are converted at once: one by one, a wide table costs some microseconds per column and block.
+        # Convert all numeric columns in one call: a call per column and block would be slow for wide tables.
         coded = [j for j, name in enumerate(self._columns) if name in self.categorical]
         if not coded:
             return _numbers(batch.select(places)), {}
@@ -243,7 +243,7 @@ def _numbers(batch: Any) -> NDArray[np.float64]:
 def refuse_infinite(
     cells: NDArray[Any], start: int, place: Callable[[int], str], columns: Sequence[str] | None, problems: Problems
 ) -> None:
-    """Missing values are imputed, infinite ones are mistakes; in an image (`columns` None) so are missing ones."""
+    """Report infinite values, and in images (`columns` None) missing values; elsewhere, missing values are imputed."""
     with np.errstate(invalid="ignore"):
         wrong = np.abs(cells) > LARGEST if columns is not None else ~(np.abs(cells) <= LARGEST)
         if not wrong.any():
@@ -258,7 +258,7 @@ def refuse_infinite(
 
 
 def category_codes(column: Any) -> tuple[NDArray[np.float64], dict[float, str]]:
-    """One number per text, NaN where it is missing; and the texts behind the numbers."""
+    """One number per text, NaN where it is missing; and the text of each number."""
     coded = column.dictionary_encode()
     texts = coded.dictionary.to_pylist()
     codes = np.array([*(text_code(text) for text in texts), np.nan])
@@ -282,20 +282,20 @@ def open_table_rows(
         option = f" (--{role}-column)" if features.names is None else ""
         require_column(table, names[role], f"the {MEANING[role]}{option}")
     columns = features.names
-    # A column that is a feature holds no role unless it must.
+    # A feature column has a role only if that role is required.
     roles_read = (*required, *(role for role in optional if names[role] not in (columns or ())))
     chosen: dict[Role, str] = {role: names[role] for role in roles_read if names[role] in present}
     if columns is None:
         options = {"--categorical": features.categorical, "--numeric": features.numeric, "--ignore": features.ignore}
         for option, named in options.items():
             for name in named:
-                require_column(table, name, f"what {option} names")
+                require_column(table, name, f"which {option} names")
         roles_taken = {names[role] for role in features.reserved}
         taken = {*roles_taken, *features.ignore} - {*features.categorical, *features.numeric}
         columns = [name for name in present if name not in taken]
         if not columns:
             raise DataError(
-                f"{table.where}: has no column of features beside {', '.join(present)}",
+                f"{table.where}: has no feature column besides {', '.join(present)}",
                 hint="Every column that is not named as an id, a count or a label is a feature.",
             )
     else:

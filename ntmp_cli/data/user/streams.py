@@ -1,4 +1,4 @@
-"""What tables are read from: sizes of blocks, compressed files of bounded size, standard input from its beginning."""
+"""Input streams of tables: block sizes, compressed files of bounded size, rereadable standard input."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from ntmp_cli.storage import Location, StorageUrl
 from ntmp_cli.unpacking import require_regular, require_unpackable
 
 BLOCK_BYTES = 2**20
-# Every block costs some microseconds per column: blocks of wide tables have more bytes, and so many rows at least, but
-# no more than so many bytes. Some blocks are in memory at a time.
+# Every block costs some microseconds per column. Blocks of wide tables are therefore larger: at least so many rows, but
+# at most so many bytes, because several blocks are in memory at a time.
 LEAST_ROWS = 256
 WIDE_BYTES = 32 * 2**20
-# A row that is longer than a block cannot be read: a block holds so many rows of usual length in any case.
+# A row longer than a block cannot be read, so a block holds at least so many rows of average length.
 FEWEST_ROWS = 4
 HEAD_BYTES = 2**20
-# The first rows say what columns hold: those of wide tables need more bytes. A file without lines is no table.
+# The first rows determine the types of columns; those of wide tables need more bytes. The limit is for files that have
+# no lines.
 HEAD_ROWS = 16
 MOST_HEAD_BYTES = 2**28
 
 
 def bytes_of_block(block_bytes: int, row_bytes: float) -> int:
-    """How large blocks of rows of so many bytes are; smaller blocks than the usual ones are smaller in proportion."""
+    """Bytes per block for rows of this size; wide blocks shrink in proportion if `block_bytes` is below the default."""
     wide = min(LEAST_ROWS * row_bytes, WIDE_BYTES) * min(1.0, block_bytes / BLOCK_BYTES)
     return max(block_bytes, round(wide), round(FEWEST_ROWS * row_bytes))
 
 
 def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:
-    """The beginning of a file, some lines at least; and whether that is all of it."""
+    """The beginning of a file, at least some lines; and whether that is the whole file."""
     pieces: list[bytes] = []
     size = lines = 0
     while size < HEAD_BYTES or (lines <= HEAD_ROWS and size < MOST_HEAD_BYTES):
@@ -43,19 +44,19 @@ def first_bytes(stream: IO[bytes]) -> tuple[bytes, bool]:
 
 
 def file_size(path: Location) -> int:
-    """The bytes of a file, which is no device."""
+    """The size of a regular file or of a URL."""
     return path.size() if isinstance(path, StorageUrl) else require_regular(path)
 
 
 def opened_stream(path: Location) -> Any:
-    """A file from its beginning, unpacked where its name says that it is packed."""
+    """A file from its beginning, decompressed according to its ending."""
     if isinstance(path, StorageUrl):
         return path.open_stream()
     return pa.input_stream(str(path), compression="detect")
 
 
 class CountedInput(io.RawIOBase):
-    """A compressed file, refused once it has given more than a file of its size may hold."""
+    """A compressed file, refused once it has unpacked to more than its size allows."""
 
     def __init__(self, stream: Any, where: str, packed: int) -> None:
         self._stream, self._where, self._packed, self._given = stream, where, packed, 0

@@ -32,7 +32,7 @@ from ntmp_cli.data.user.streams import (
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.storage import Location
 
-# What the values of a column are: numbers, true and false, text, or whatever the file says (ids, labels).
+# What the values of a column are: numbers, true and false, text, or any type of the file (ids, labels).
 Kind = Literal["number", "flag", "text", "as is"]
 
 STDIN = Path("-")
@@ -44,14 +44,14 @@ MISSING = (
     *("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "Null", "null"),
     *("#N/A", "#N/A N/A", "#NA", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-# As a CSV file may write them: numbers and texts are trimmed, but these are compared before that.
+# Also after a space: values are compared with these before they are trimmed.
 _MISSING_IN_CSV = [space + text for space in ("", " ") for text in MISSING]
 
 _CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
 
 
 class LateTextError(Exception):
-    """Columns that were guessed to hold numbers have texts further down: they hold categories."""
+    """Columns that were inferred to be numeric have text in later rows: they are categorical."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(", ".join(names))
@@ -60,7 +60,7 @@ class LateTextError(Exception):
 
 @dataclass
 class ValueSurvey:
-    """What the values of a column are: how many read as `kind`, how many do not, and some of the different ones."""
+    """How many values of a column parse as `kind`, how many do not, and some distinct values."""
 
     kind: Kind
     fitting: int = 0
@@ -83,29 +83,29 @@ class ValueSurvey:
                 self.distinct.add(text)
 
     def has_mistakes(self, most_distinct: int) -> bool:
-        """Whether these look like numbers with mistakes among them: mostly numbers, too many to be categories."""
+        """Whether these look like numbers with errors among them: mostly numbers, too many to be categories."""
         return 0 < self.others <= self.fitting and len(self.distinct) > most_distinct
 
 
 class TableFile(ABC):
-    """A file of named columns. `types` are what the file says of them, or what its first rows look like."""
+    """A file of named columns. `types` are declared by the file, or inferred from its first rows."""
 
     where: str
     path: Location
     types: dict[str, Any]
     stores_types: ClassVar[bool] = False
-    """Whether the file itself says what its columns hold."""
-    expected_rows: int | None  # or about so many; None if nothing says it
+    """Whether the file declares the types of its columns."""
+    expected_rows: int | None  # exact or approximate; None if unknown
 
     @abstractmethod
     def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
         """Blocks of rows with the wanted columns, in their order; numbers and flags as float64.
 
-        Raises LateTextError where one of the guessed columns does not hold numbers all through the file.
+        Raises LateTextError if a column of `guess` holds text in any row.
         """
 
     def kind_of(self, name: str) -> Kind | None:
-        """What a column can be read as; None for dates, lists and other types that are no feature."""
+        """What a column can be read as; None for dates, lists and other types that cannot be features."""
         dtype = self.types[name]
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
@@ -117,7 +117,7 @@ class TableFile(ABC):
         return "text" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
 
     def is_category(self, name: str) -> bool:
-        """Whether the file itself says that a column holds categories."""
+        """Whether the file declares a column categorical."""
         return bool(pa.types.is_dictionary(self.types[name]))
 
     def place(self, row: int) -> str:
@@ -134,17 +134,17 @@ class TableFile(ABC):
 
     @abstractmethod
     def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
-        """Blocks of all rows with these columns, as text; rows that are ragged are left out."""
+        """Blocks of all rows with these columns, as text; ragged rows are left out."""
 
     def surveys(self, names: Sequence[str], most_distinct: int) -> dict[str, ValueSurvey]:
-        """Whether the first values of columns of text are numbers."""
+        """Surveys of the first values of text columns: whether they are numbers."""
         surveys = {name: ValueSurvey("number") for name in names}
         for name, values in zip(names, self.samples(names), strict=True):
             surveys[name].add(values, most_distinct)
         return surveys
 
     def _raise_late_texts(self, wanted: Mapping[str, Kind], guess: Guess | None) -> None:
-        """Look for texts in the guessed columns all through the file."""
+        """Search all rows of the guessed columns for text."""
         if guess is None or not guess.names:
             return
         surveys = {name: ValueSurvey(wanted[name]) for name in guess.names}
@@ -159,13 +159,13 @@ class TableFile(ABC):
 
 @dataclass(frozen=True)
 class Guess:
-    """Columns that hold numbers as far as their first rows say."""
+    """Columns that are numeric in their first rows."""
 
     names: Collection[str]
     most_distinct: int
-    """More different values than these are too many to be categories."""
+    """More distinct values than this are too many for categories."""
     mistaken: set[str] = field(default_factory=set)
-    """Of the columns, those in which mistakes were found among numbers."""
+    """The columns in which errors were found among numbers."""
 
 
 def open_table(path: Location, block_bytes: int = BLOCK_BYTES) -> TableFile:
@@ -221,7 +221,7 @@ class CsvTable(TableFile):
         self.types = dict(zip(names, schema.types, strict=True))
 
     def _from_head(self, conversion: Any) -> Any:
-        """A reader of the first lines, without those that are ragged."""
+        """A reader of the first lines, without ragged ones."""
         return pacsv.open_csv(
             io.BytesIO(self._first_lines),
             read_options=pacsv.ReadOptions(block_size=len(self._first_lines) + HEAD_BYTES),
@@ -273,16 +273,16 @@ class CsvTable(TableFile):
                 raise self._unreadable(error) from None
 
     def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, yielded: int) -> Iterator[Any]:
-        """Read everything as text, one row at a time where something is wrong; what is not a number is missing.
+        """Read all rows as text and list every problem; a value that cannot be converted becomes missing.
 
-        Rows from number `yielded` on are yielded, so that problems of tuples are seen in the same pass; but none
-        after a row that had to be left out.
+        Rows from number `yielded` on are yielded, so that problems of tuples are found in the same pass; none are
+        yielded after a row that had to be left out.
         """
         skipped: list[int] = []
 
         def ragged(row: Any) -> str:
             problems.rows_lost = True
-            skipped.append(row.number - 1)  # the header is row 1 there
+            skipped.append(row.number - 1)  # pyarrow counts the header as row 1
             what = f"{row.actual_columns} values, but the header has {row.expected_columns} columns"
             problems.add(f"{self.where} row {row.number - 1}", what)
             return "skip"
@@ -348,7 +348,7 @@ class CsvTable(TableFile):
 
 @contextmanager
 def _silent_about_bytes() -> Iterator[None]:
-    """Ragged rows that are no UTF-8: pyarrow prints a traceback before it raises the error that is reported."""
+    """Suppress the traceback that pyarrow prints for ragged rows that are not UTF-8; the error is raised as well."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -363,7 +363,7 @@ def _silent_about_bytes() -> Iterator[None]:
 
 
 def cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
-    """A column of text converted to its kind, missing where that fails; and the rows that failed, with the reason."""
+    """A text column converted to its kind, missing where that fails; and the failed rows with the reason."""
     if kind not in ("number", "flag"):
         return column, []
     try:
@@ -384,7 +384,7 @@ def cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
 
 
 def _numbered(at: int, skipped: list[int]) -> int:
-    """The number from 1 of a row, where skipped rows are counted too."""
+    """The number of a row, counted from 1 and including skipped rows."""
     row = at + 1
     for gone in skipped:
         row += gone <= row
@@ -409,7 +409,7 @@ def converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
 
 
 def as_text(column: Any) -> Any:
-    """A column as text: whole numbers without a point, texts trimmed, those that stand for a missing value missing."""
+    """A column as text: integers without a point, texts trimmed, markers of missing values as null."""
     if pa.types.is_floating(column.type):
         is_small = pc.less(pc.abs(column), number_scalar(2.0**63))
         is_whole = pc.all(pc.and_(pc.equal(column, pc.round(column)), is_small)).as_py()
@@ -429,4 +429,4 @@ def reads_as(text: str, kind: Kind) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # which Python accepts, and other programs do not
+    return "_" not in text  # Python accepts 1_000, other programs do not

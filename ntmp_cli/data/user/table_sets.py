@@ -43,7 +43,7 @@ def table_paths(path: Location) -> Sequence[Location] | None:
 
 
 def _url_paths(url: StorageUrl) -> list[StorageUrl] | None:
-    """As `table_paths`; a name of a table is taken to be one, without asking the server."""
+    """As `table_paths`; a URL with the ending of a table is one, without a request to the server."""
     if url.is_pattern:
         return [match for match in url.matches() if is_table(match)]
     if is_table(url):
@@ -53,17 +53,17 @@ def _url_paths(url: StorageUrl) -> list[StorageUrl] | None:
 
 
 def files_read(path: Location) -> Sequence[Location]:
-    """What an output must not overlap: the path, or the files of its pattern."""
+    """The paths that an output must not overlap: the path itself, or the files of its pattern."""
     if isinstance(path, StorageUrl):
         return (table_paths(path) or [path]) if path.is_pattern else [path]
     return (table_paths(path) or [path]) if not path.exists() else [path]
 
 
 def require_input(path: Location) -> None:
-    """A path, a folder or a pattern that names something."""
+    """Refuse a path, folder or pattern without a file."""
     if path != STDIN and not path.exists() and not table_paths(path):
         is_pattern = path.is_pattern if isinstance(path, StorageUrl) else glob.has_magic(str(path))
-        what = "no table has such a name" if is_pattern else "no such file"
+        what = "no table matches" if is_pattern else "no such file"
         hint = CREDENTIALS if isinstance(path, StorageUrl) else "A relative path starts at the current directory."
         raise DataError(f"{path}: {what}", hint=hint)
 
@@ -85,15 +85,15 @@ def open_tables(path: Location, block_bytes: int = BLOCK_BYTES) -> TableFile:
 
 
 def place_of_images(path: Location) -> Path:
-    """The folder that file names in a table, or in the tables of a set, start from."""
+    """The folder that image paths in a table, or in the tables of a set, are relative to."""
     first = (table_paths(path) or [path])[0]
     if isinstance(first, StorageUrl):
-        raise UsageError(f"{first}: names images, which must be on a disk", hint="Copy the table and images.")
+        raise UsageError(f"{first}: refers to images, which must be local", hint="Copy the table and the images.")
     return first.parent
 
 
 class TableSet(TableFile):
-    """Tables of the same columns, one after the other. The first one says what the columns are."""
+    """Tables of the same columns, one after the other. The first determines the columns."""
 
     def __init__(self, where: str, tables: Sequence[TableFile]) -> None:
         self.where, self._tables, self.types = where, tables, tables[0].types
@@ -119,7 +119,7 @@ class TableSet(TableFile):
         return self._tables
 
     def set_lengths(self, rows: Sequence[int]) -> None:
-        """How many rows each table has, where others have read them: `place` needs that."""
+        """Set the number of rows of each table, if other processes read them; `place` needs it."""
         self._starts = [0, *accumulate(rows)][:-1]
 
     def samples(self, names: Sequence[str]) -> Iterator[Any]:
@@ -145,5 +145,5 @@ def _require_same_columns(first: TableFile, other: TableFile) -> None:
             f"{other.where}: column '{name}' holds {here}, but in {first.where} {there}"
             if name in other.types and name in first.types
             else f"{other.where} and {first.where}: only one of them has the column '{name}'",
-            hint="Tables that are read as one have the same columns of the same types.",
+            hint="Tables that are read together must have the same columns and types.",
         )

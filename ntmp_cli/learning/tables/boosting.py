@@ -1,8 +1,8 @@
 """Trees boosted on the count likelihood itself: every stage is fitted to its exact gradient.
 
 With g_i = σ(z_i) − P(y_i=1 | z, observation) and h_i = σ(z_i)(1 − σ(z_i)), each stage is a Newton step: a tree whose
-leaves add −Σg / (Σh + λ), with a learning rate (Eq. 42). LightGBM does this through a custom objective. Where it cannot
-be imported (its wheel needs the system's libgomp), trees of scikit-learn take its place: the same steps, slower.
+leaves add −Σg / (Σh + λ), with a learning rate (Eq. 42). LightGBM does this through a custom objective. If it cannot
+be imported (its wheel needs the system's libgomp), trees of scikit-learn do the same steps more slowly.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ntmp_cli.learning.tables.trees import LightGBMTrees, NodeArrays, TreeArrays
 log = logging.getLogger(__name__)
 
 SMALLEST_CURVATURE = 1e-6
-# LightGBM counts features in bins; from so many rows on several threads pay.
+# LightGBM builds histograms of features: from this many rows on, several threads are faster than one.
 ROWS_FOR_THREADS = 20_000
 
-# Scores so far to gradient and curvature of every row.
+# From the scores added so far to the gradient and curvature of every row.
 Derivatives = Callable[[Floats], tuple[Floats, Floats]]
 
 
@@ -44,7 +44,7 @@ class TreeSettings:
 
 
 def boost(x: Floats, objective: ScoreObjective, start: Floats, stages: int, settings: TreeSettings) -> Trees:
-    """So many stages from the scores `start`."""
+    """Boost `stages` trees, starting from the scores `start`."""
 
     def derivatives(added: Floats) -> tuple[Floats, Floats]:
         z = start + added
@@ -59,7 +59,7 @@ def boost(x: Floats, objective: ScoreObjective, start: Floats, stages: int, sett
 
 
 def _can_split(x: Floats, rows_per_leaf: int) -> bool:
-    """Whether some column leaves so many rows on either side of a threshold."""
+    """Whether some column can be split with at least `rows_per_leaf` rows on either side."""
     if len(x) < 2 * rows_per_leaf:
         return False
     ordered = np.sort(x, axis=0)
@@ -68,7 +68,7 @@ def _can_split(x: Floats, rows_per_leaf: int) -> bool:
 
 @cache
 def lightgbm_or_none() -> ModuleType | None:
-    """LightGBM where it can be loaded; said once where it cannot."""
+    """LightGBM; None, with one warning, if it cannot be loaded."""
     try:
         import lightgbm
     except (ImportError, OSError) as error:
@@ -110,7 +110,7 @@ def sklearn_trees(x: Floats, derivatives: Derivatives, stages: int, settings: Tr
     from sklearn.tree import DecisionTreeRegressor
 
     rng = np.random.default_rng(settings.seed)
-    features = np.asarray(x, dtype=np.float32)  # what its trees compare
+    features = np.asarray(x, dtype=np.float32)  # scikit-learn's trees compare float32
     added = np.zeros(len(x))
     trees = []
     for _ in range(stages):
@@ -124,7 +124,8 @@ def sklearn_trees(x: Floats, derivatives: Derivatives, stages: int, settings: Tr
             max_features=settings.sampled,
             random_state=int(rng.integers(2**31 - 1)),
         )
-        # A row weighs as much as its curvature: then the squared error of −g/h falls by what the second order gains.
+        # Rows are weighted by their curvature, so that the decrease of the squared error of −g/h is the gain of the
+        # second-order approximation.
         tree.fit(features[sampled], -gradient[sampled] / curvature[sampled], sample_weight=curvature[sampled])
         leaf = tree.apply(features)
         number = tree.tree_.node_count

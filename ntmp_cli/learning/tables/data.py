@@ -1,4 +1,4 @@
-"""What a learner for tables takes: the members of all tuples in a row, what was observed of them, perhaps a pool."""
+"""The input of a learner for tables: concatenated members of all tuples, their observations, an optional pool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ntmp_cli.learning.groups import signal_to_noise, usable_rate
 
 # Standard errors by which the pool must differ from the tuples under a perfect score.
 POOL_SIGNAL = 2.0
-# Of larger pools so many rows are learned from: as many as tuples have members, and at least the first number; where
-# tuples are of one class, up to the second.
+# Fits use at most as many pool rows as the tuples have members, or the first number if that is more; if all tuples are
+# of one class, at most the second number.
 FEWEST_POOL_ROWS, MOST_POOL_ROWS = 1000, 20_000
 
 
@@ -39,20 +39,20 @@ class Standardisation:
 
 @dataclass(frozen=True)
 class TableData:
-    """Tuples with raw features; a pool at a prior, where there is one."""
+    """Tuples with raw features; optionally a pool and its prior."""
 
     x: Floats
     observed: CountObservations
     unlabeled: Floats | None = None
     prior: float | None = None
     blocks: Ints | None = None
-    """(T,) tuples of one block are never divided between folds."""
+    """(T,) block of every tuple; a block is never divided between folds."""
     weights: Floats | None = None
     """(T,) weights of the tuples."""
     trusts_prior: bool = False
-    """Whether the prior orients the fit even against the counts."""
+    """Whether the prior determines the orientation even if the counts contradict it."""
     pool_prior: float | None = None
-    """Class prior of the pool, where it is known from elsewhere than these counts: fits may use the pool then."""
+    """Class prior of the pool, if it was not estimated from these counts; fits may then use the pool."""
 
     def objective(self, spread: float = 0.0) -> CountObjective:
         return CountObjective(self.observed, spread, self.weights)
@@ -63,7 +63,7 @@ class TableData:
 
     @property
     def weighted_rate(self) -> float:
-        """The rate with tuples as often as their weights say: what fits to weighted tuples give log-odds at."""
+        """The weighted rate of the tuples, at which fits to weighted tuples give log-odds."""
         if self.weights is None or self.one_class:
             return self.rate
         rate = float(self.weights @ self.observed.likely) / float(self.weights @ self.observed.sizes)
@@ -71,15 +71,15 @@ class TableData:
 
     @cached_property
     def one_class(self) -> bool:
-        """All members are known to be positive, or none: tuples alone then say nothing."""
+        """Whether all members are known to be positive, or all negative: the tuples alone are then uninformative."""
         return self.observed.exact and self.observed.rate in (0.0, 1.0)
 
     @cached_property
     def pool_rows(self) -> Ints:
-        """Positions of the pool rows that fits may learn from, none where the pool tells nothing.
+        """Positions of the pool rows that fits may use; empty if the pool is uninformative.
 
-        Its prior must be known, and so far from the rate of the tuples that chance is smaller. Large pools
-        are thinned out, so that fits take about as long as those to the tuples.
+        Its prior must be known, and differ from the rate of the tuples by more than sampling error. Large pools
+        are subsampled, so that fits take about as long as those to the tuples alone.
         """
         pool = 0 if self.unlabeled is None else len(self.unlabeled)
         if self.pool_prior is None or pool == 0:
@@ -91,14 +91,14 @@ class TableData:
         return np.arange(used) * pool // used
 
     def pooled_objective(self, rows: int) -> PooledObjective:
-        """Of the scores of all members and of so many pool rows."""
+        """The objective of the scores of all members and of `rows` pool rows."""
         assert self.pool_prior is not None
         rate = self.observed.rate if self.one_class else self.weighted_rate
         return PooledObjective(self.objective(), rows, self.pool_prior, rate)
 
     @cached_property
     def one_rate(self) -> bool:
-        """All tuples may have one rate: then the gradient at a constant is zero, and soft labels say nothing."""
+        """Whether all tuples may have one rate: the gradient at a constant is then 0, soft labels are uninformative."""
         return self.observed.one_rate
 
     @cached_property

@@ -3,14 +3,14 @@
 E-step: the exact posterior q_i = P(y_i=1 | z, observation) of every member given its tuple's count.
 M-step: the classifier is fitted to every row twice, as positive with weight q_i and as negative with weight 1 − q_i.
 
-Natural groups have an intercept b of their own, which the M-step would need as an offset; classifiers of scikit-learn
-take none. Labels take its place: q_i = σ(z_i) + ∂ log P(observation | z) / ∂z_i, with b integrated out, which without
-spread is the posterior. A classifier that reproduces its labels on average in every direction in which it can move,
+Natural groups have a random intercept b, which the M-step would need as an offset; classifiers of scikit-learn take
+none. The labels account for it instead: q_i = σ(z_i) + ∂ log P(observation | z) / ∂z_i, with b integrated out. Without
+spread this is the posterior. A classifier that matches its labels on average in every direction of its parameters,
 Σ (q_i − σ(z_i)) ∂z_i = 0, is then a stationary point of the likelihood with intercepts.
 
 The first labels come from the linear count likelihood. A flexible classifier reproduces its labels more closely in
-every round, so the number of rounds is chosen by the count likelihood of tuples that a fit has not seen; the same
-scores give the line that calibrates the log-odds.
+every round, so the number of rounds is chosen by the out-of-fold count likelihood; the same scores determine the line
+that calibrates the log-odds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROUNDS = 6
 
 @dataclass(frozen=True)
 class FittedEstimator:
-    """The classifier, and what it was judged by; the same facts as of an ensemble."""
+    """The classifier and its out-of-fold scores; the fields are those of `FittedTable`."""
 
     scorer: EstimatorScorer
     """Log-odds at the rate of the tuples."""
@@ -54,9 +54,9 @@ class FittedEstimator:
 def fit_estimator(
     data: TableData, estimator: Any, rng: np.random.Generator, splits: Sequence[Split] | None = None
 ) -> FittedEstimator:
-    """The classifier after the round whose fits make the counts of other tuples most probable, fitted to all tuples.
+    """The classifier, fitted to all tuples; the number of rounds maximises the out-of-fold count likelihood.
 
-    Given splits judge instead of folds, and the fit is to the tuples that some split learns from.
+    Given `splits` replace the folds; the fit is then to the training tuples of all splits.
     """
     require_weighted(estimator)
     seeded = with_seeds(estimator, rng)
@@ -95,9 +95,9 @@ def soft_labels(z: Floats, objective: CountObjective) -> Floats:
 
 
 def _first_scores(data: TableData, spread: float) -> Floats:
-    """Of the linear count likelihood; for tuples of one rate by a weak penalty.
+    """Scores by the linear count likelihood; the penalty is weak if all tuples have one rate.
 
-    A strong one may leave a constant, at which EM would stay, or exchange the classes.
+    A strong one may give a constant, at which EM would stay, or flip the classes.
     """
     penalty = min(PENALTIES) if data.one_rate else START_PENALTY
     standardise = data.standardisation
@@ -123,15 +123,15 @@ def with_seeds(estimator: Any, rng: np.random.Generator) -> Any:
     """A copy whose unset seeds are set, so that equal seeds of a training give equal classifiers."""
     names = sorted(name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state")
     params = estimator.get_params()
-    # A number for every name, given or not: what one step is seeded with does not depend on the others.
+    # Draw a seed for every name, also for those that are set, so that a step's seed does not depend on the others.
     seeds = {name: int(rng.integers(2**31 - 1)) for name in names}
     return clone(estimator).set_params(**{name: seed for name, seed in seeds.items() if params[name] is None})
 
 
 def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split], spread: float) -> Floats:
-    """(rounds, instances and pool) log-odds by fits that have not seen the tuple; NaN of tuples that are not judged.
+    """(rounds, instances and pool) out-of-fold log-odds; NaN for tuples that no split validates.
 
-    Every fold's fit scores a share of the pool.
+    The fit of each split scores a share of the pool.
     """
     x = data.x if data.unlabeled is None else np.concatenate([data.x, data.unlabeled])
     scores = np.full((ROUNDS, len(x)), np.nan)
@@ -143,7 +143,7 @@ def _out_of_fold(data: TableData, estimator: Any, splits: Sequence[Split], sprea
 
 
 def _weighted_fit(estimator: Any, data: TableData, q: Floats) -> Any:
-    """The M-step (Eq. 43); rows without weight are left out, because some classifiers count rows."""
+    """The M-step (Eq. 43); rows of weight 0 are left out, because some classifiers count rows."""
     by_row = np.ones(len(q)) if data.weights is None else data.weights[data.observed.owner]
     weights = np.concatenate([by_row * q, by_row * (1 - q)])
     labels, used = np.repeat([1, 0], len(q)), weights > 0
@@ -153,7 +153,7 @@ def _weighted_fit(estimator: Any, data: TableData, q: Floats) -> Any:
         name = f"{steps[-1][0]}__sample_weight"
     try:
         return clone(estimator).fit(x, labels[used], **{name: weights[used]})
-    except (ValueError, TypeError) as error:  # what scikit-learn says of wrong parameters, and of data
+    except (ValueError, TypeError) as error:  # raised by scikit-learn for wrong parameters or data
         raise UsageError(f"{type(estimator).__name__} cannot be fitted: {error}") from error
 
 

@@ -1,13 +1,13 @@
-"""Several learners of one table, weighted by what cross-fitted counts say of them; no label anywhere.
+"""An ensemble of learners for tables, weighted by out-of-fold count likelihoods; no labels are used.
 
-Every setting of every family (`fits`) scores each tuple by a fit that has not seen its block. The best setting of a
-family is the one whose out-of-fold count likelihood is greatest; families are weighted by how often they are the best
-under resampled tuples (pseudo-BMA with the Bayesian bootstrap), halfway towards equal weights of those that are not
+Every setting of every family (`fits`) scores each tuple by a fit to other blocks. The best setting of a family has the
+greatest out-of-fold count likelihood. Families are weighted by how often they are the best under resampled tuples
+(pseudo-BMA with the Bayesian bootstrap). These weights are averaged with equal weights of the families that are not
 clearly worse: few tuples cannot tell learners apart, and an average loses little.
 
-Families that learn from the pool too are judged by the tuples like all others: a pool that differs from the tuples in
-more than its prior misleads them, and they are left out. Tuples of one class cannot judge, and have no other families:
-there out-of-fold rows of the pool judge as well.
+Families that also learn from the pool are judged by the tuples like all others: a pool that differs from the tuples in
+more than its prior misleads them, and they get little weight. Tuples of one class cannot judge, and allow no other
+families; out-of-fold rows of the pool then judge as well.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from ntmp_cli.learning.tables.spread import CLEAR_GAIN, spread_of
 
 FOLDS = 5
 RESAMPLES = 200
-# A learner is clearly worse if its loss exceeds the least by so many standard errors of the difference.
+# A learner is clearly worse if its loss exceeds the smallest by so many standard errors of the difference.
 CLEARLY_WORSE = 2.0
 
 
 class Split(NamedTuple):
-    """Tuples that fits learn from, and tuples that judge them."""
+    """Training tuples of a fit, and validation tuples, which judge it."""
 
     training: Ints
     judged: Ints
@@ -64,19 +64,19 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedTable:
-    """The classifier, and what it was chosen by."""
+    """The classifier, and the out-of-fold scores that it was chosen by."""
 
     scorer: TableScorer
     """Log-odds at the rate of the tuples."""
     judged: Ints
-    """The tuples that judged it, ascending."""
+    """The validation tuples, ascending."""
     scores: Floats
-    """Of their members in a row, by fits that had not seen them."""
+    """Out-of-fold log-odds of their concatenated members."""
     pool_scores: Floats
-    """Of the pool by the same fits, each of a share of it: by the fit to all tuples they would be surer."""
+    """Log-odds of the pool by the same fits, a share by each; the fit to all tuples would be more confident."""
     spread: float
     nll: float
-    """Mean −log P(observation) of the judged tuples; where they are of one class, mean −log of the terms of Eq. 46b."""
+    """Mean −log P(observation) of the validation tuples; if all are of one class, mean −log of the terms of Eq. 46b."""
     learners: Sequence[dict[str, Any]]
 
     @property
@@ -87,7 +87,7 @@ class FittedTable:
 
 
 class _Learner(NamedTuple):
-    """The best setting of a family, with what judged it."""
+    """The best setting of a family, with its out-of-fold scores and losses."""
 
     setting: Setting
     line: LinearModel
@@ -98,10 +98,10 @@ class _Learner(NamedTuple):
 
 
 class _OutOfFold(NamedTuple):
-    """Scores by fits that have not seen the tuple."""
+    """Out-of-fold scores."""
 
     members: Floats
-    """Of the judged tuples, in a row."""
+    """Of the concatenated members of the validation tuples."""
     pool: Floats
 
 
@@ -110,15 +110,15 @@ def fit_table(
 ) -> FittedTable:
     """The weighted average of the families' best learners.
 
-    By default tuples are judged fold by fold and the learners are fitted to all of them; given splits judge instead,
-    and the fit is to the tuples that some split learns from.
+    By default the learners are cross-fitted to choose among them, then fitted to all tuples. Given `splits` replace the
+    folds; the final fit is then to the training tuples of all splits.
     """
     _require_two_classes(data)
     cross_fitting = folds(data, rng) if splits is None else splits
-    if data.one_class and len(cross_fitting) == 1:  # folds of the pool alone
+    if data.one_class and len(cross_fitting) == 1:  # then only the pool is divided into folds
         cross_fitting = [*cross_fitting] * FOLDS
     spread = 0.0 if data.one_class else cross_fitted_spread(data, cross_fitting)
-    # Rows of the pool are judged by folds as well, and intercepts of tuples are a model of other groups than a pool.
+    # The pool needs folds too, and the pooled likelihood has no random intercepts.
     pooled = len(data.pool_rows) > 0 and len(cross_fitting) > 1 and spread == 0
     families = _families(data, model, pooled=pooled)
     judged = np.unique(np.concatenate([split.judged for split in cross_fitting]))
@@ -166,20 +166,20 @@ def _require_two_classes(data: TableData) -> None:
 
 
 def _families(data: TableData, model: str, *, pooled: bool) -> list[str]:
-    """What a model stands for, less what these tuples cannot teach, and with the pool what both can."""
+    """The families of a model that these tuples can fit, and, with the pool, those that use both."""
     if data.one_class:
         return [POOLED[family] for family in _with_rows(data, MODELS[model], len(data.pool_rows)) if family in POOLED]
     unusable = {SOFT, BOOSTED} if data.one_rate else set()
     alone = _with_rows(data, [family for family in MODELS[model] if family not in unusable], 0)
     if not pooled:
         return alone or [LINEAR]
-    # Trees from a constant alone: those from a linear fit with the pool differ little, and take as long.
+    # With the pool, trees start from a constant only: those from a linear fit differ little, and take as long.
     both = [family for family in MODELS[model] if family in (LINEAR, BOOSTED)]
     return [*(alone or [LINEAR]), *(POOLED[family] for family in _with_rows(data, both, len(data.pool_rows)))]
 
 
 def _with_rows(data: TableData, families: Sequence[str], pool: int) -> list[str]:
-    """Without trees where rows are too few: they need two leaves' worth in every fold, and something to split."""
+    """Drop trees if there are too few rows for two leaves in every fold, or no column to split."""
     if len(data.x) + pool >= FEWEST_ROWS_FOR_TREES and np.ptp(data.x, axis=0).any():
         return [*families]
     return [family for family in families if family not in (BOOSTED, BOOSTED_LINEAR)]
@@ -192,7 +192,7 @@ def _all_settings(data: TableData, families: Sequence[str], splits: Sequence[Spl
     penalties, start = (ONE_RATE_PENALTIES, ONE_RATE_START_PENALTY) if weak else (PENALTIES, START_PENALTY)
     settings: list[Setting] = []
     for family in families:
-        # With the pool there are more rows: one kind of trees and half as many keep the time within bounds.
+        # With the pool there are more rows: one kind of trees and half as many stages limit the time.
         coarse = family in WITHOUT_POOL and not data.one_class
         kinds = tree_kinds(data, more if family in WITHOUT_POOL else rows)
         settings.extend(settings_of(family, kinds[-1:] if coarse else kinds, penalties, start, coarse=coarse))
@@ -200,9 +200,9 @@ def _all_settings(data: TableData, families: Sequence[str], splits: Sequence[Spl
 
 
 class _Judge:
-    """How improbable observations are under out-of-fold scores at the rate of the tuples.
+    """Negative log-likelihoods of observations under out-of-fold scores at the rate of the tuples.
 
-    Observations are those of tuples; where tuples are of one class also that rows are in the pool (Eq. 46b).
+    Observations are those of tuples; if tuples are of one class, also that rows are in the pool (Eq. 46b).
     """
 
     def __init__(self, judging: TableData, spread: float, everything: TableData) -> None:
@@ -238,9 +238,9 @@ class _Judge:
 
 
 def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | None = None) -> Floats:
-    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, halfway towards equal ones (Eq. 44).
+    """Weights of learners from their losses per tuple (C, T): pseudo-BMA weights, averaged with equal ones (Eq. 44).
 
-    Learners whose mean loss clearly exceeds the least one have no share of the equal half. Blocks are resampled whole.
+    Learners whose mean loss clearly exceeds the smallest have no share of the equal half. Blocks are resampled whole.
     """
     if blocks is not None:
         codes = np.unique(blocks, return_inverse=True)[1]
@@ -257,11 +257,11 @@ def ensemble_weights(losses: Floats, rng: np.random.Generator, blocks: Ints | No
 
 
 def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> list[Split]:
-    """Every tuple judged once; blocks stay whole."""
+    """Folds: every tuple is validated once; no block is divided."""
     tuples = len(data.observed)
     blocks = np.arange(tuples) if data.blocks is None else np.unique(data.blocks, return_inverse=True)[1]
     units = int(blocks.max()) + 1
-    if units == 1:  # nothing else can judge it
+    if units == 1:  # a single block cannot be divided
         return [Split(np.arange(tuples), np.arange(tuples))]
     fold = rng.permutation(np.arange(units) % number)[blocks]
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in np.unique(fold)]
@@ -273,7 +273,7 @@ def _best(family: str, scores: dict[Setting, _OutOfFold], judge: _Judge) -> _Lea
     members, pool = scores[setting]
     if family != SOFT:
         return _Learner(setting, NO_LINE, members, losses[setting], pool)
-    # Blurred labels make scores too small: a line through the counts mends that.
+    # Soft labels make scores too small: recalibration by the counts corrects that.
     line = oriented_line(members, judge.objective)
     z = line.scores(members[:, None])
     return _Learner(setting, line, z, -judge.objective.log_prob(z), line.scores(pool[:, None]))
@@ -305,15 +305,15 @@ def _average(data: TableData, weighted: Sequence[tuple[float, Fit, LinearModel]]
 def _out_of_fold(
     data: TableData, settings: Sequence[Setting], splits: Sequence[Split], spread: float
 ) -> dict[Setting, _OutOfFold]:
-    """For every setting the scores of judged members and of the pool, of which every fold's fit scores a share.
+    """Out-of-fold scores of members and pool by setting; the fit of each split scores a share of the pool.
 
-    Fits with the pool have not seen that share.
+    Fits that use the pool are not trained on that share.
     """
     pool = np.empty((0, data.x.shape[1])) if data.unlabeled is None else data.unlabeled
     x, members = np.concatenate([data.x, pool]), len(data.x)
     scores = {setting: np.full(len(x), np.nan) for setting in settings}
     fold = np.arange(len(pool)) % len(splits)
-    fold[data.pool_rows] = np.arange(len(data.pool_rows)) % len(splits)  # as many of those that are learned from
+    fold[data.pool_rows] = np.arange(len(data.pool_rows)) % len(splits)  # equal shares of the rows that fits use
     for number, split in enumerate(splits):
         rows = np.concatenate([data.rows(split.judged), members + np.flatnonzero(fold == number)])
         judged = x[rows]
@@ -326,7 +326,7 @@ def _out_of_fold(
 
 
 def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The spread of tuples' intercepts beyond what linear fits say of unseen tuples (Eq. 46)."""
+    """The spread of the random intercepts of tuples, by cross-fitted linear models (Eq. 46)."""
     if data.observed.some is not None and not data.one_rate:
         return _presence_spread(data, splits)
     setting = Setting(LINEAR, START_PENALTY)
@@ -338,10 +338,10 @@ def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:
 
 
 def _presence_spread(data: TableData, splits: Sequence[Split]) -> float:
-    """The same of tuples of which is only known whether any member is positive.
+    """The same for tuples of which only the presence of a positive member is known.
 
-    They have no counts whose scatter could be looked at. A spread makes slopes smaller, so that every spread is judged
-    with the penalty that suits it.
+    They have no counts whose residuals could be examined. A spread shrinks slopes, so every spread is judged with its
+    best penalty.
     """
     judging = data.subset(np.sort(np.concatenate([split.judged for split in splits])))
     settings = [Setting(LINEAR, penalty) for penalty in PRESENCE_PENALTIES]

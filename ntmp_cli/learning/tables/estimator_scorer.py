@@ -1,4 +1,4 @@
-"""A scikit-learn classifier as a scorer of table rows: found by its name, kept by skops without code."""
+"""A scikit-learn classifier as a scorer of table rows: found by its name, stored by skops without code."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ntmp_cli.unpacking import require_unpackable
 PREFIX = "sklearn:"
 ESTIMATOR_FILE = "estimator.skops"
 LINE_FILE = "estimator.json"
-# Probabilities are kept this far from 0 and 1: forests give both, and no row is that certain.
+# Probabilities are clipped this far from 0 and 1: forests give both, and no row is that certain.
 EDGE = 1e-4
 INSTALL = "Install it: pip install 'ntmp[sklearn-models]'."
-# What a file may hold beyond the types that skops itself trusts: parts of fitted classifiers of scikit-learn.
+# Trusted types beyond those that skops trusts: parts of fitted classifiers of scikit-learn.
 TRUSTED_TYPES = (
     "sklearn._loss.link.HalfLogitLink",
     "sklearn._loss.link.Interval",
@@ -96,7 +96,7 @@ class EstimatorScorer:
 
     @property
     def size(self) -> int:
-        """Number of numbers in the fitted attributes; parts of a pipeline or an ensemble are counted too."""
+        """Number of values in the fitted attributes, including those of a pipeline's steps or an ensemble's members."""
         return _numbers(self.estimator)
 
     def moved(self, shift: float) -> EstimatorScorer:
@@ -110,7 +110,7 @@ class EstimatorScorer:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> EstimatorScorer:
-        """What `files` gave."""
+        """The inverse of `files`."""
         try:
             line = json.loads(files[LINE_FILE])
             numbers = int(line["features"]), float(line["slope"]), float(line["intercept"])
@@ -136,7 +136,7 @@ def dump_estimator(estimator: Any) -> bytes:
 
 
 def load_estimator(content: bytes) -> Any:
-    """What `dump_estimator` wrote; refuses types that are not trusted, and runs no code of the file's author."""
+    """The inverse of `dump_estimator`; refuses types that are not trusted, and runs no code from the file."""
     skops = _skops()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -144,7 +144,7 @@ def load_estimator(content: bytes) -> Any:
         unknown = sorted(set(skops.get_untrusted_types(data=content)) - set(TRUSTED_TYPES))
         estimator = None if unknown else skops.loads(content, trusted=list(TRUSTED_TYPES))
         sound = trees_are_sound(estimator)
-    except Exception:  # whatever foreign bytes make a parser do
+    except Exception:  # a parser may raise anything on foreign bytes
         raise ArtifactError(f"{ESTIMATOR_FILE}: not a classifier that this version of scikit-learn reads") from None
     if not sound:
         raise ArtifactError(f"{ESTIMATOR_FILE}: holds a tree whose nodes do not fit together")

@@ -19,7 +19,7 @@ IR_VERSION = 8
 
 
 class RawColumns(NamedTuple):
-    """Numbers of a table to features: standardised, a missing one as the mean, an indicator where there is one."""
+    """From numeric columns to features: standardised, missing values as the mean, indicators where a column has one."""
 
     means: Sequence[float]
     scales: Sequence[float]
@@ -27,7 +27,7 @@ class RawColumns(NamedTuple):
 
     @property
     def order(self) -> list[int]:
-        """Places of the features among all values followed by all indicators."""
+        """Positions of the features in the concatenation of all values and all indicators."""
         order: list[int] = []
         for column, indicator in enumerate(self.indicators):
             order += [column, len(self.means) + column] if indicator else [column]
@@ -36,7 +36,7 @@ class RawColumns(NamedTuple):
 
 @dataclass
 class Graph:
-    """Nodes and constants of a graph that is being written."""
+    """Nodes and constants of a graph under construction."""
 
     helper: Any
     nodes: list[Any]
@@ -75,7 +75,7 @@ class Graph:
 
 
 def table_onnx(scorer: TableScorer, columns: RawColumns | None, temperature: float) -> bytes:
-    """The graph of a scorer, from raw columns where they are numbers, else from features."""
+    """The graph of a scorer; its input is raw columns if all are numeric, otherwise features."""
     try:
         from onnx import TensorProto, helper
     except ImportError:
@@ -120,7 +120,7 @@ def feature_nodes(graph: Graph, columns: RawColumns, proto: Any) -> str:
 
 
 def _tree_attributes(trees: Sequence[NodeArrays], weight: float) -> dict[str, Any]:
-    """Splits compare floats: a threshold rounded down to a float splits float features as the double one does."""
+    """Thresholds are rounded down to float32, which splits float32 features exactly as in double precision."""
     attributes: dict[str, list[Any]] = {
         name: []
         for name in (

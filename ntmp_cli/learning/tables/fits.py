@@ -1,7 +1,7 @@
-"""What the learners of a table are fitted with, and their fits: linear models and boosted trees.
+"""Settings of the learners for tables, and their fits: linear models and boosted trees.
 
 Families: logistic regression on soft labels, the linear count likelihood, trees boosted from a constant and from the
-linear fit; the last three also with the pool in the likelihood, where its class prior is known (`counting.pooled`).
+linear fit; the last three also with the pool in the likelihood, if its class prior is known (`counting.pooled`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ntmp_cli.learning.tables.starts import start_model
 from ntmp_cli.learning.tables.trees import Trees
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-# Of the linear fit that trees start from: strong, so that what it adds is beyond doubt.
+# Penalty of the linear fit that trees start from: strong, so that only clear effects remain.
 START_PENALTY = 30.0
-# Of tuples of one rate: their likelihood is flat at a constant, to which strong penalties lead.
+# Penalties for tuples of one rate: strong ones lead to a constant, where their likelihood is flat.
 ONE_RATE_PENALTIES = (1.0, 3.0, 10.0)
 ONE_RATE_START_PENALTY = 3.0
 SOFT_PENALTY = 1.0
@@ -39,26 +39,26 @@ STAGES = (25, 50, 100, 150, 200, 300, 400)
 SMALL_TREES = TreeSettings(leaves=4, rows_per_leaf=20, l2=5.0)
 FEWEST_ROWS_FOR_TREES = 100
 LARGE_TREES = TreeSettings(leaves=16, rows_per_leaf=20, l2=20.0, rate=0.1)
-# Where "some" or "none" is all that is known of tuples, few members are known to be positive, and the scores of most
-# have little curvature: leaves of many rows, or a strong l2, would leave them where they start.
+# If only "some" or "none" is known of tuples, the scores of most members have little curvature: with leaves of many
+# rows, or a strong l2, they would hardly move.
 PRESENCE_TREES = TreeSettings(leaves=8, rows_per_leaf=5, l2=1.0, rate=0.1)
-# Spreads that such tuples choose among, each with the best of these penalties: one bit per tuple tells no more.
+# Candidate spreads for such tuples, each with the best of these penalties: one bit per tuple resolves no more.
 PRESENCE_SPREADS = (0.0, 1.0, 2.5, 5.0)
 PRESENCE_PENALTIES = (1.0, 3.0, 10.0, 30.0)
-# From so many rows on, trees of many leaves are tried, and to so many, trees of few.
+# Trees of many leaves are tried from the first number of rows on, trees of few leaves up to the second.
 ROWS_FOR_LARGE_TREES, ROWS_FOR_SMALL_TREES = 1200, 4500
 
 SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR = "soft", "linear", "boosted", "boosted-linear"
 FAMILIES = (SOFT, LINEAR, BOOSTED, BOOSTED_LINEAR)
-# What a model's name stands for.
+# Families by model name.
 MODELS = {"auto": FAMILIES, "linear": (LINEAR,), "trees": (BOOSTED, BOOSTED_LINEAR)}
-# Families whose likelihood has the pool in it, by those without it.
+# Families with the pool in their likelihood, by the family without it.
 POOLED = {LINEAR: "linear+pool", BOOSTED: "boosted+pool", BOOSTED_LINEAR: "boosted-linear+pool"}
 WITHOUT_POOL = {pooled: family for family, pooled in POOLED.items()}
 
 
 class Setting(NamedTuple):
-    """One learner: its family, and what it is fitted with."""
+    """One learner: its family and hyperparameters."""
 
     family: str
     penalty: float = 0.0
@@ -72,7 +72,7 @@ class Setting(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What one learner adds: a linear model of standardised features and, of some families, trees of raw ones."""
+    """The fit of one learner: a linear model of standardised features and, in some families, trees of raw ones."""
 
     linear: LinearModel
     trees: Trees | None = None
@@ -84,7 +84,7 @@ class Fit(NamedTuple):
 
 
 def tree_kinds(data: TableData, rows: int) -> tuple[TreeSettings, ...]:
-    """The kinds of trees that fits to so many rows choose among."""
+    """Candidate tree settings for fits to this many rows."""
     if data.observed.some is not None:
         return (PRESENCE_TREES,)
     small = (SMALL_TREES,) if rows < ROWS_FOR_SMALL_TREES else ()
@@ -118,10 +118,10 @@ def settings_of(
 def linear_path(
     data: TableData, standardise: Standardisation, penalties: Sequence[float], spread: float
 ) -> dict[float, LinearModel]:
-    """Linear fits by penalty. Of random groups they shrink to 0, of natural ones to recalibrated soft labels.
+    """Linear fits by penalty. For random groups they shrink to 0, for natural ones to recalibrated soft labels.
 
-    Members of a natural group resemble each other: m/n is then nearly as telling of a member as the likelihood, and
-    less apt to follow single tuples. Where no count is known there is no m/n, and they shrink to 0.
+    Members of a natural group resemble each other: m/n is then nearly as informative about a member as the likelihood,
+    and overfits single tuples less. Without known counts there is no m/n, and fits shrink to 0.
     """
     x, objective = standardise(data.x), data.objective(spread)
     if data.one_rate:
@@ -147,7 +147,7 @@ def fits(
     alone, pooled = ([s for s in settings if s.pooled == which] for which in (False, True))
     penalties = {s.penalty for s in settings if s.family != SOFT}
     path: dict[float, LinearModel] = {}
-    if penalties and (alone or not data.one_class):  # a fold may be of one class where the data are not
+    if penalties and (alone or not data.one_class):  # a fold may be of one class although the data are not
         path = linear_path(data, everything.standardisation, sorted(penalties), spread)
     objective = data.objective(spread)
     for setting in alone:
@@ -193,7 +193,7 @@ def _pooled_fits(
 ) -> Iterator[tuple[Setting, Fit]]:
     """Fits to tuples and pool rows (Eq. 46b), moved from the rate of both to that of all tuples (Eq. 7).
 
-    Linear ones begin at the fit to the tuples alone; where all of those are of one class, at a constant.
+    Linear ones start at the fit to the tuples alone; if all of those are of one class, at a constant.
     """
     assert data.unlabeled is not None
     raw = np.concatenate([data.x, data.unlabeled[pool]])
@@ -211,7 +211,7 @@ def _pooled_fits(
 
 
 def _constant(data: TableData, spread: float) -> LinearModel:
-    """The log-odds of the rate of the tuples; under a spread "some" is more probable, or less, than at the rate."""
+    """The log-odds of the rate of the tuples; refitted under a spread, which changes the probability of "some"."""
     constant = constant_model(data.x.shape[1], data.rate)
     if spread == 0 or data.observed.some is None:
         return constant

@@ -1,9 +1,9 @@
-"""Parameters of a law of noise that are not known (`gaussian:auto`), by the likelihood that also fits the classifier.
+"""Unknown parameters of a noise law (`gaussian:auto`), estimated by the likelihood that also fits the classifier.
 
-Scores of a linear model are cross-fitted under a first guess of the law; then the parameters and the line a·z + b are
-those of greatest likelihood together (Eq. 111). With the law found, scores are cross-fitted once more. Intervals are
-where the profile of the likelihood is within 1.92 nats of its maximum (95 %). A parameter whose interval is wide is
-refused: then scores that explain little and noise that hides much cannot be told apart.
+Scores of a linear model are cross-fitted under a first guess of the law. Then the parameters and the line a·z + b
+jointly maximise the likelihood (Eq. 111). With this law, scores are cross-fitted once more. Intervals are where the
+profile likelihood is within 1.92 nats of its maximum (95 %). A parameter with a wide interval is refused: poor scores
+and strong noise are then indistinguishable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROFILE_NATS = 1.92
 # Parameters stay within this distance from 0, on the logarithmic or logistic scale.
 FURTHEST = 9.0
 FIRST_STEP = 0.7
-# A scale must be known to a factor, a probability to a difference.
+# Widest intervals that are accepted: the ratio of the ends for a scale, their difference for a probability.
 WIDEST_FACTOR, WIDEST_SHARE = 10.0, 0.4
 # First guesses of probabilities, by name of the parameter; scales start at 1.
 SHARES = {"rate": 0.1, "sensitivity": 0.9, "specificity": 0.9}
@@ -39,19 +39,19 @@ AS_NUMBER = "Give it as a number."
 
 
 class LawEstimate(NamedTuple):
-    """The law, and (low, high) of every parameter that was estimated."""
+    """The law, and the interval (low, high) of every estimated parameter."""
 
     law: NoiseLaw
     intervals: dict[str, tuple[float, float]]
 
 
 def is_auto(text: str | None) -> bool:
-    """Whether a law has a parameter that is to be estimated."""
+    """Whether a law has a parameter to be estimated."""
     return text is not None and AUTO in text.partition(":")[2].split(",")
 
 
 def widest_law(text: str) -> NoiseLaw:
-    """The law of a text with `auto` in it, so noisy that everything can be recorded under it: to read counts by."""
+    """The law of a text with `auto`, so noisy that every record is possible; used to read counts."""
     name, given = law_parameters(text)
     widest = {"epsilon": 1e-6, "sd": 1e9, "scale": 1e9, "rate": 0.5, "sensitivity": 0.75, "specificity": 0.75}
     chosen = {one: str(widest.get(one, AUTO)) if value == AUTO else value for one, value in given.items()}
@@ -61,7 +61,7 @@ def widest_law(text: str) -> NoiseLaw:
 
 
 def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) -> LawEstimate:
-    """The law of a text with `auto` in it; `scored_under` cross-fits scores under a law."""
+    """Estimate the law of a text with `auto`; `scored_under` cross-fits scores under a law."""
     name, given = law_parameters(text)
     free = [one for one, value in given.items() if value == AUTO]
     if unknown := [one for one in free if one not in (*SHARES, *SCALES)]:
@@ -88,7 +88,7 @@ def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) ->
 
 
 class _Loss:
-    """−log-likelihood of the recorded counts under the likeliest line through given scores."""
+    """−log-likelihood of the recorded counts under the most probable line a·z + b of given scores."""
 
     def __init__(self, scored: ScoredTuples, law_at: Callable[[Floats], NoiseLaw]) -> None:
         self.scored, self.law_at = scored, law_at
@@ -100,20 +100,20 @@ class _Loss:
             observed = CountObservations(
                 scored.sizes, with_parameters(scored.counts, self.law_at(np.clip(at, -FURTHEST, FURTHEST)))
             )
-        except (DataError, UsageError):  # what was recorded cannot be under so little noise, or there is no such law
+        except (DataError, UsageError):  # the records are impossible under so little noise, or the law does not exist
             return IMPOSSIBLE
         line = recalibrate(scored.scores, observed, start=self._start, spread=scored.spread)
         if not np.isfinite(line.nll):
             return IMPOSSIBLE
         value = line.nll * len(scored.sizes)
         if value < self._least:
-            # From the best line so far: one that was found far away may be on a plateau.
+            # Start from the best line so far: the last one may be on a plateau.
             self._least, self._start = value, (float(np.clip(np.log(line.slope), -7, 3)), line.intercept)
         return value
 
 
 def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, float]:
-    """Where the profile of one parameter is within `PROFILE_NATS`; others are fitted again."""
+    """Where the profile likelihood of one parameter is within `PROFILE_NATS`; the others are refitted."""
     least = loss(at)
 
     def excess(step: float) -> float:
@@ -138,7 +138,7 @@ def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, fl
 
 
 def _least(loss: Callable[[Floats], float], start: Floats) -> Floats:
-    """Where a loss is least, by Nelder and Mead from steps that are not tiny."""
+    """The minimum of a loss by Nelder–Mead, with initial steps that are not tiny."""
     simplex = np.vstack([start, start + FIRST_STEP * np.eye(len(start))])
     options = {"initial_simplex": simplex, "xatol": 0.01, "fatol": 0.01}
     found: Floats = minimize(loss, start, method="Nelder-Mead", options=options).x

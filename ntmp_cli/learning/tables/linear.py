@@ -32,7 +32,7 @@ class LinearModel(NamedTuple):
         return LinearModel(self.weight, self.bias + shift)
 
 
-# z → z, as a model of one score: where the search for a line begins.
+# z → z, as a model of one score: the start of the search for a line.
 NO_LINE = LinearModel(np.ones(1), 0.0)
 
 
@@ -44,7 +44,7 @@ def constant_model(features: int, rate: float) -> LinearModel:
 def count_fit(
     x: Floats, objective: ScoreObjective, penalty: float, start: LinearModel, centre: Floats | None = None
 ) -> LinearModel:
-    """The model of least −Σ log P(observation) + penalty/2 |w − centre|² (Eq. 41), from `start`; the bias is free.
+    """Minimise −Σ log P(observation) + penalty/2 |w − centre|² (Eq. 41) from `start`; the bias is not penalised.
 
     The centre is 0 by default.
     """
@@ -71,7 +71,7 @@ def count_path(
 
 
 def soft_label_fit(x: Floats, objective: CountObjective, penalty: float) -> LinearModel:
-    """Logistic regression with m/n as every member's label (Eq. 45): blurred, but convex, and oriented by the rates."""
+    """Logistic regression with m/n as every member's label (Eq. 45): biased, but convex, and oriented by the rates."""
     observed, weights = objective.observed, objective.weights
     targets = np.repeat(observed.likely / observed.sizes, observed.sizes)
     return logistic_fit(x, targets, penalty, None if weights is None else weights[observed.owner])
@@ -87,8 +87,8 @@ def recalibrated(model: LinearModel, x: Floats, objective: CountObjective) -> Li
 def oriented_line(z: Floats, objective: CountObjective) -> LinearModel:
     """The line a·z + b with a ≥ 0 under which the observations are most probable.
 
-    Scores that point to the positive class by construction are never flipped, however chance has it: where a
-    negative slope would be more probable, they say nothing.
+    Scores that point to the positive class by construction are never flipped by chance: if a negative slope is more
+    probable, the slope is 0.
     """
     line = count_fit(z[:, None], objective, 0.0, NO_LINE)
     if line.weight[0] >= 0:
@@ -115,7 +115,7 @@ def _minimise(
     start: LinearModel,
     centre: Floats | None = None,
 ) -> LinearModel:
-    """`loss` gives a value and its derivative by every score."""
+    """Minimise `loss`, which returns a value and its derivative by every score."""
 
     def objective(at: Floats) -> tuple[float, Floats]:
         model = LinearModel(at[1:], float(at[0]))

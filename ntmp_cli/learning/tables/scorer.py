@@ -1,4 +1,4 @@
-"""A trained classifier of table rows: a linear score plus weighted trees, kept as plain arrays and text."""
+"""A trained classifier of table rows: a linear score plus weighted trees, stored as plain arrays and text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINEAR_FILE = "model.safetensors"
 
 @dataclass(frozen=True)
 class WeightedTrees:
-    """Boosted trees with their weight in the score, as far as the stage that was chosen."""
+    """Boosted trees up to the chosen stage, with their weight in the score."""
 
     weight: float
     trees: Trees
@@ -75,7 +75,7 @@ class TableScorer:
 
     @classmethod
     def from_files(cls, files: dict[str, bytes]) -> TableScorer:
-        """What `files` gave."""
+        """The inverse of `files`."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 

@@ -1,7 +1,7 @@
 """Trees of a scikit-learn classifier from a file: their nodes are checked, because scikit-learn follows them unchecked.
 
 Prediction walks from a node to its children in compiled code; a child or a feature that does not exist would be read
-from foreign memory.
+out of bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def trees_are_sound(estimator: Any) -> bool:
     )
 
 
-# Attributes whose trees see the rows of their owner; steps of a pipeline and others have rows of their own.
+# Attributes whose trees get the same rows as their owner; steps of a pipeline and others get other rows.
 SAME_ROWS = ("tree_", "_predictors", "estimators_")
 Nodes = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int | None]
 

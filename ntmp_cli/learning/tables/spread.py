@@ -1,4 +1,4 @@
-"""The spread τ of tuples' intercepts: whether natural groups differ beyond their features, told by left-out counts."""
+"""The spread τ of the random intercepts of tuples: whether natural groups differ beyond their features."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.linear import NO_LINE, count_fit
 
 SMALLEST_SPREAD, LARGEST_SPREAD = 0.05, 5.0
-# Steps that find the spread: fits under the one before, then the spread under which their scores are most probable.
+# Iterations: fits under the previous spread, then the spread under which counts are most probable given their scores.
 SPREAD_STEPS = 2
 # Residual counts depend on predicted ones if the slope exceeds so many standard errors.
 CLEAR_SLOPE = 3.0
-# Of fewer tuples than this no slope is clear. Theirs must be large: with intercepts that are independent of the
-# features, the fitted line leaves slopes below 1.
+# With fewer tuples than this no slope is clear, and a large one suffices: intercepts that are independent of the
+# features leave slopes below 1.
 FEW_TUPLES, LARGE_SLOPE = 30, 1.0
 # A spread of intercepts is used if twice the gain of the out-of-fold log-likelihood exceeds this.
 CLEAR_GAIN = 3.84
@@ -28,10 +28,10 @@ CLEAR_GAIN = 3.84
 def spread_of(judging: TableData, scores_under: Callable[[float], Floats]) -> float:
     """The spread τ of tuples' intercepts under which fits predict other counts best; 0 if none (Eq. 46).
 
-    `scores_under(τ)` are the scores of the members of `judging` by fits with this spread that have not seen them. Fits
-    without spread give a first τ, and fits with this τ the final one: those without are too sure, and τ would make up
-    for that as well. Where the scatter of counts goes with the features, an intercept that is independent of them is
-    the wrong model, and would hide what is to be learned.
+    `scores_under(τ)` are out-of-fold scores of the members of `judging` by fits with this spread. Fits without spread
+    give a first τ, and fits with this τ the final one: those without are overconfident, which inflates τ. If residual
+    counts depend on the features, an intercept that is independent of them is the wrong model and would absorb the
+    signal.
     """
 
     def value(spread: float, z: Floats) -> float:
@@ -51,10 +51,10 @@ def spread_of(judging: TableData, scores_under: Callable[[float], Floats]) -> fl
 
 
 def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
-    """Whether tuples with more predicted positives have still more: a regression of residual on predicted shares.
+    """Whether residual shares increase with predicted shares, by regression.
 
-    Tuples that were filled to different proportions are so. Their features shift with the proportion, and predictions
-    at the rate of all tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
+    They do if tuples were sampled at different rates: features shift with the rate, and predictions at the rate of all
+    tuples stay too close to it. Intercepts that are independent of the features give a slope of 0.
     """
     observed, n = judging.observed, judging.observed.sizes.astype(np.float64)
     line = count_fit(scores[:, None], judging.objective(), 0.0, NO_LINE)
@@ -72,7 +72,7 @@ def _scatter_follows_features(scores: Floats, judging: TableData) -> bool:
 
 
 def _likeliest(value: Callable[[float], float]) -> float:
-    """The spread of greatest value."""
+    """The spread that maximises `value`."""
 
     def loss(log_spread: float) -> float:
         return -value(float(np.exp(log_spread)))

@@ -1,4 +1,4 @@
-"""Where the count likelihood starts: a linear model that already points to the positive class."""
+"""The start of the count likelihood: a linear model that already points to the positive class."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from ntmp_cli.learning.tables.linear import LinearModel, constant_model, count_f
 
 SOFT_START_PENALTY = 10.0
 CONTRAST_PENALTY = 30.0
-# Of the fits that decide between the two sides.
+# Penalty of the fits that decide the orientation.
 FIT_PENALTY = 1.0
-# Slopes from which a line through the counts is looked for; log-odds beyond the bound are certain.
+# Starting slopes of the search for a line; log-odds beyond BOUND are certain.
 SLOPES = (0.5, 1.0, 2.0, 4.0)
-# Classes that a line separates have no finite slope; from a very steep one the penalised fit may cross to the other
-# side.
+# Separable classes have no finite slope; from a very steep one the penalised fit may flip.
 LOG_STEEPEST = float(np.log(8.0))
 BOUND = 50.0
 
 
 def start_model(data: TableData, x: Floats, standardise: Standardisation) -> LinearModel:
-    """Soft labels where rates differ; else a fit to the counts on the side for which there is most evidence.
+    """Soft labels if rates differ; otherwise a fit to the counts in the orientation with most evidence.
 
-    Tuples of one rate say nothing at first order: the gradient of the likelihood at a constant is zero. Directions are
-    that of the pool against the tuples, that of the moments within tuples, and that of soft labels. From the best one
-    and from the best one on the other side the likelihood is fitted; the better fit is kept. Two kinds of evidence
-    are added up, in nats (Eq. 40): the likelihood of the counts (which has no side where n = 2m), and the pool, whose
-    mean score moves from that of the tuples as π does from their rate.
+    Tuples of one rate carry no first-order information: the gradient of the likelihood at a constant is zero. Candidate
+    directions are the pool minus the tuples, the moments within tuples, and soft labels. The likelihood is fitted from
+    the best direction and from the best one of the opposite orientation; the better fit is kept. Two kinds of evidence
+    are added, in nats (Eq. 40): the likelihood of the counts (which is symmetric if n = 2m), and the pool, whose mean
+    score differs from that of the tuples in the direction in which π differs from their rate.
     """
     if not data.one_rate:
         return soft_label_fit(x, data.objective(), SOFT_START_PENALTY)
@@ -59,7 +58,7 @@ def start_model(data: TableData, x: Floats, standardise: Standardisation) -> Lin
 
 
 def _lines(data: TableData, x: Floats, pool: Floats | None) -> Iterator[LinearModel]:
-    """Every direction with both signs, as log-odds under which the counts are most probable."""
+    """Every direction with both signs, scaled to the log-odds under which the counts are most probable."""
     for direction in _directions(data, x, pool):
         for sign in (1.0, -1.0):
             line = _likeliest_line(sign * (x @ direction), data)
@@ -79,7 +78,7 @@ def _directions(data: TableData, x: Floats, pool: Floats | None) -> Iterator[Flo
 
 
 def _moments(data: TableData, x: Floats) -> Floats:
-    """The direction of the closed form (Eq. 34); zeros where the tuples do not identify it."""
+    """The direction of the closed form (Eq. 34); zeros if the tuples do not identify it."""
     moments = Moments(x.shape[1])
     moments.add_tuples(x.astype(np.float32), data.observed.sizes, data.observed.counts)
     try:
@@ -100,9 +99,9 @@ def _likeliest_line(z: Floats, data: TableData) -> Recalibration:
 
 
 def _first_order(data: TableData, z: Floats, pool_scores: Floats) -> float:
-    """Mean score of the pool less that of the tuples, in standard errors (as Eq. 38); its sign is that of π − ᾱ.
+    """Mean score of the pool minus that of the tuples, in standard errors (as Eq. 38); its sign is that of π − ᾱ.
 
-    Where neither the counts nor a prior tell the side, that of a pool above the rate is taken, by all folds alike.
+    If neither the counts nor a prior determine the orientation, all folds assume that π is above the rate.
     """
     half = data.observed.symmetric
     if (data.prior is None and not half) or len(pool_scores) < 2:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What stands for an unknown prior whose side is known: of tuples that are half positive only the side is used.
+# Stand-ins for an unknown prior on a known side of 0.5: for tuples that are half positive only the side is used.
 ASSUMED_PRIORS = {"prior<0.5": 0.25, "prior>0.5": 0.75}
 
 
@@ -47,8 +47,8 @@ def train_table(
 ) -> Trained:
     """The configured learner, fitted to all tuples; held-out ones too, unless tuples share instances.
 
-    Its scores of tuples are out of fold, so that they calibrate and audit as those of held-out tuples do. A
-    scikit-learn classifier is made of its name and parameters, unless the caller has one.
+    Its scores of tuples are out-of-fold, so that calibration and audits can use them like those of held-out tuples. A
+    scikit-learn classifier is built from its name and parameters, unless the caller passes one.
     """
     started = time.perf_counter()
     if (config.ranks or 1) > 1:
@@ -113,7 +113,7 @@ def train_table(
 
 
 def _at_rate_of_tuples(data: TableData, fitted: FittedTable) -> FittedTable:
-    """Fits to weighted tuples give log-odds at their weighted rate: move them to where all counts are likeliest."""
+    """Move log-odds from the weighted rate of the tuples to the rate at which all counts are most probable."""
     from scipy.optimize import minimize_scalar
 
     objective, z = CountObjective(data.observed.subset(fitted.judged), fitted.spread), fitted.scores
@@ -124,14 +124,14 @@ def _at_rate_of_tuples(data: TableData, fitted: FittedTable) -> FittedTable:
 def _orientation_z(
     test: OrientationTest, data: TableData, fitted: FittedTable | FittedEstimator, options: CountSettings
 ) -> float:
-    """How sure the orientation is: by tuples and pool as fits scored them that had not seen the tuple."""
+    """The certainty of the orientation as z, from out-of-fold scores of tuples and pool."""
     observed, judged = data.observed, fitted.judged
     shift = 0.0
     if data.one_class and data.prior is not None:  # at their rate all scores are nearly certain
         shift = rate_shift(data.prior, data.rate, observed.instances)
     scores, pool_scores = fitted.scores + shift, fitted.pool_scores + shift
     unseen = HeldoutScores(scores, observed.sizes[judged], observed.counts[judged], pool_scores)
-    if data.one_class:  # which is named, and never to be refused
+    if data.one_class:  # its class is known, so the orientation is never refused
         return Evidence(test.first_order([unseen]), 0.0).z
     evidence = test.evidence([unseen], test.count_fits(unseen))
     require_agreement(evidence, test, options)
@@ -146,14 +146,14 @@ def _options(config: TrainConfig) -> CountSettings:
 
 
 def cross_fitted_tuples(config: TrainConfig, source: TupleSource, *, prior_is_known: bool = False) -> ScoredTuples:
-    """The training tuples, each scored at their rate by a fit that did not see it, and the pool by the same fits."""
+    """Out-of-fold scores of the training tuples, at their rate, and of the pool by the same fits."""
     data, _ = _table_data(config, source, None, prior_is_known=prior_is_known)
     fitted = _fit(config, data, stream(config.seed, "tables"))
     return _scored(config, data, fitted)
 
 
 def scores_without_prior(config: TrainConfig, source: TupleSource) -> ScoredTuples:
-    """All tuples, each scored at their rate by a fit that did not see it; held-out ones alone where rows are shared."""
+    """Out-of-fold scores of all tuples, at their rate; of held-out ones only if tuples share rows."""
     data, splits = _table_data(config, source, source.heldout())
     return _scored(config, data, _fit(config, data, stream(config.seed, "tables"), splits))
 
@@ -161,7 +161,7 @@ def scores_without_prior(config: TrainConfig, source: TupleSource) -> ScoredTupl
 def fold_scorers(
     config: TrainConfig, source: TupleSource, folds: int, *, prior_is_known: bool = False
 ) -> Iterator[tuple[InstanceScorer, TableData]]:
-    """Classifiers like the configured one, each fitted without a fold of all tuples, and that fold."""
+    """Classifiers like the configured one, each fitted without one fold of all tuples, with that fold."""
     data, _ = _table_data(config, source, source.heldout(), prior_is_known=prior_is_known)
     if data.one_class:
         raise NotIdentifiableError(
@@ -199,9 +199,9 @@ def _fit_model(
 def _table_data(
     config: TrainConfig, source: TupleSource, heldout: HeldoutData | None, *, prior_is_known: bool = False
 ) -> tuple[TableData, list[Split] | None]:
-    """All tuples, training ones first; where they share instances, the held-out ones judge the fit of the others.
+    """All tuples, training ones first; if they share instances, the held-out ones validate the fit of the others.
 
-    Fits learn from the pool only if its prior is known from elsewhere than these tuples.
+    Fits learn from the pool only if its prior was not estimated from these tuples.
     """
     blocks = [source.read_tuples(name, 0, rows) for name, rows in source.tuple_shards()]
     pool = [source.read_unlabeled(name, 0, rows) for name, rows in source.unlabeled_shards()]
@@ -232,7 +232,7 @@ def _table_data(
 
 
 def _rows(raw: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Raw rows as they are, in double precision: the scorer takes them so."""
+    """Raw rows in double precision, as the scorer expects them."""
     return np.ascontiguousarray(raw, dtype=np.float64)
 
 

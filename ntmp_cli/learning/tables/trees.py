@@ -1,4 +1,4 @@
-"""Boosted trees as they are kept and applied: LightGBM's, or plain arrays of nodes."""
+"""Storing and applying boosted trees: LightGBM's, or plain arrays of nodes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NodeArrays(NamedTuple):
         )
 
     def to_lightgbm(self) -> str:
-        """The tree in LightGBM's text format; numbers are written so that they come back exactly."""
+        """The tree in LightGBM's text format; numbers are written with all digits."""
         splits = int((self.feature >= 0).sum())
         columns: dict[str, NDArray[Any]] = {"leaf_value": self.value[splits:]}
         if splits:
@@ -98,11 +98,11 @@ class Trees(Protocol):
     """Boosted trees; their scores are added to those of the start."""
 
     suffix: str
-    """Of the file that holds them."""
+    """Ending of the file that holds them."""
 
     @property
     def stages(self) -> int:
-        """How many trees there are."""
+        """Number of trees."""
 
     def scores(self, x: NDArray[np.floating[Any]], stages: int) -> Floats:
         """What the first `stages` trees add."""
@@ -115,7 +115,7 @@ class Trees(Protocol):
 
 
 class LightGBMTrees:
-    """A LightGBM booster, kept in LightGBM's text format.
+    """A LightGBM booster, stored in LightGBM's text format.
 
     Few rows are scored from the text, by the same comparisons and sums: LightGBM takes longer to load than to score
     them, and a machine without it can use trees that were grown elsewhere.
@@ -184,9 +184,9 @@ def lightgbm_text(trees: Sequence[NodeArrays], features: int) -> str:
 
 
 def _loaded_booster(trees: Sequence[NodeArrays], features: int) -> Any:
-    """LightGBM's own object, None where LightGBM cannot be loaded.
+    """A LightGBM booster; None if LightGBM cannot be loaded.
 
-    LightGBM is given a text of the checked nodes and never a file's own: its reader trusts what a text says.
+    LightGBM reads a text of the checked nodes, never the text of a file: its reader checks nothing.
     """
     try:
         import lightgbm
@@ -203,7 +203,7 @@ def _sum_of_trees(trees: Iterable[NodeArrays], x: NDArray[np.floating[Any]]) -> 
 
 
 class TreeArrays:
-    """Trees as arrays of nodes, kept as safetensors."""
+    """Trees as arrays of nodes, stored as safetensors."""
 
     suffix = ".safetensors"
 
