@@ -221,11 +221,20 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
             **made,
             "rows": f"{facts['rows']:,}",
             "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
-            "threshold": f"probability {facts['threshold']['probability']:.4g} ({facts['threshold']['rule']})",
+            "threshold": _threshold(facts["threshold"]),
             **({} if facts["withheld"] is None else {"probabilities": f"withheld: {facts['withheld']}"}),
             **{f"expected {name}": expectation(one) for name, one in facts["expected"].items()},
         },
     )
+
+
+def _threshold(threshold: Mapping[str, Any]) -> str:
+    """From where on rows are positive; rows with a count are labelled by their posterior."""
+    by_score = f"probability {threshold['probability']:.4g}"
+    if threshold["posterior"] is None:
+        return f"{by_score} ({threshold['rule']})"
+    by_count = f"posterior {threshold['posterior']:.4g}"
+    return f"{by_count} for rows with a count, {by_score} for rows without ({threshold['rule']})"
 
 
 def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
