@@ -36,6 +36,11 @@ class Partition:
     source: Location
     name: str
 
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return self.name
+
     def state(self) -> dict[str, Any]:
         """What tells whether the file to be read has changed: its size, and when it was written."""
         source = self.source
