@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from workers import files_of, started, wait_for
+from worker_commands import files_of, started, wait_for
 
 from ntmp_cli.artifacts import import_shards, import_work
 from ntmp_cli.sweeps.calls import Call, CallOutcome, perform

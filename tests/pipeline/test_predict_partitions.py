@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from s3_server import BUCKET, s3_server
-from workers import files_of, started, wait_for
+from worker_commands import files_of, started, wait_for
 
 from ntmp_cli.storage import StorageUrl, file_pieces
 
