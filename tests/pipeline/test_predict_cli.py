@@ -388,7 +388,12 @@ REFUSED = {
     "counts that are not there": (
         ["{w}/unlabeled.csv", "--with-counts", "--out", "{o}.csv"],
         3,
-        "{w}/unlabeled.csv: has no column 'tuple_id', the tuple of every row\n",
+        "{w}/unlabeled.csv: has no column 'tuple_id', which --with-counts needs\n",
+    ),
+    "groups that are not there": (
+        ["{w}/unlabeled.csv", "--by", "ward", "--out", "{o}.csv"],
+        3,
+        "{w}/unlabeled.csv: has no column 'ward', which --by names\n",
     ),
     "an array for a table": (
         ["{w}/x.npy", "--out", "{o}.csv"],
