@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ MOST_LEVELS = 3
 # z from which on the orientation of a run is certain, as `train` says too.
 CERTAIN = 3.0
 PRIOR_UNKNOWN = "unknown: `train` estimates it, or --prior"
+PRIOR_NEEDED = "unknown: tuples of one class do not determine it, so `train` needs --prior"
 
 
 def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
@@ -37,7 +39,7 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
     if summary.reuse is not None:
         uses = f"{summary.reuse.positive:.2f} (positive), {summary.reuse.negative:.2f} (negative)"
         instances += f", mean uses of a pool member {uses}"
-    prior, gap = PRIOR_UNKNOWN, "unknown without π"
+    prior, gap = PRIOR_NEEDED if summary.mean_rate in (0, 1) else PRIOR_UNKNOWN, "unknown without π"
     if not summary.unlabeled.train:
         prior = "there is no pool"
     elif summary.prior is not None:
@@ -321,7 +323,7 @@ def export_view(console: Console, path: Path, summary: ExportSummary, features: 
 
 def _encoded_words(features: Sequence[str]) -> str:
     more = f" and {len(features) - MOST_COLUMNS} more" if len(features) > MOST_COLUMNS else ""
-    named = ", ".join(features[:MOST_COLUMNS])
+    named = json.dumps(features[:MOST_COLUMNS], ensure_ascii=False)[1:-1]  # names may hold commas
     return f"encoded features, not raw columns: {named}{more}; export.json has their order and their mapping"
 
 
