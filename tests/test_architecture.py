@@ -279,6 +279,17 @@ def test_functions_have_few_parameters():
     assert many == {"ntmp_cli.classifier.__init__", "ntmp_cli.classifier.fit"}
 
 
+def test_functions_and_modules_are_short():
+    long = [name for name, path in SOURCES.items() if len(path.read_text(encoding="utf-8").splitlines()) >= 450]
+    long += [
+        f"{name}.{node.name}"
+        for name, path in SOURCES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno >= 79
+    ]
+    assert long == []
+
+
 LOADED = "import sys, ntmp_cli.stages.predict; print(*(name for name in sys.modules if name.startswith('ntmp_cli')))"
 
 

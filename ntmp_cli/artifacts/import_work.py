@@ -8,6 +8,7 @@ same command continues from it; it is removed once the output is published.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,8 @@ from ntmp_cli.data.user.reading import FileColumns, ImportedRows, ImportSources,
 from ntmp_cli.data.user.rows import RowSource, TableRows
 from ntmp_cli.data.user.table_files import TableFile
 from ntmp_cli.errors import FailedCellsError, InterruptedRunError, UsageError
+
+log = logging.getLogger(__name__)
 
 WORKER = "ntmp_cli.artifacts.import_worker"
 # Blocks of statistics per call.
@@ -101,6 +104,10 @@ class _Table(Partition):
 
     role: str
 
+    @property
+    def label(self) -> str:
+        return str(self.source)
+
 
 @dataclass(frozen=True)
 class _Indexed(Partition):
@@ -136,13 +143,14 @@ class ImportWork:
                 carry_out(
                     waiting,
                     f"{WORKER}:read_table",
-                    lambda one: {**arguments, "table": place_text(one.source), "name": one.name, "role": _role(one)},
+                    lambda one: {**arguments, **_reading_of(one)},
                     output,
                     self._workers,
                     Words("reading", "read", "tables"),
                 )
         records = output.records(tables)
-        if any(record["notes"]["unclear"] for record in records):
+        if causes := [cause for record in records if (cause := record["notes"]["unclear"]) is not None]:
+            log.info("the tables are read again by one process: %s", causes[0])
             return None
         columns = len(sources["main"].columns or ())
         files = [[record["name"], record["output"]["rows"]] for record in records]
@@ -229,6 +237,7 @@ def _table(role: str, table: TableFile) -> _Table:
     return _Table(table.path, hashlib.sha256(f"{role}\0{table.path}".encode()).hexdigest()[:32], role)
 
 
-def _role(table: Partition) -> str:
+def _reading_of(table: Partition) -> dict[str, str]:
+    """What a worker is told of a table."""
     assert isinstance(table, _Table)
-    return table.role
+    return {"table": place_text(table.source), "name": table.name, "role": table.role, "label": table.label}

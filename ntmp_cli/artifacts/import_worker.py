@@ -35,8 +35,11 @@ READINGS, FILES, MAPPING, ROWS = "readings.json", "files.json", "mapping.json", 
 INDEX = "index"
 
 
-def read_table(work: str, table: str, name: str, role: str) -> None:
-    """Read one table: its cells and the columns with a role. Problems are left to the process that reads all tables."""
+def read_table(work: str, table: str, name: str, role: str, label: str) -> None:
+    """Read one table: its cells and the columns with a role. Problems are left to the process that reads all tables.
+
+    `label` is the table as the user has named it.
+    """
     folder = Path(work)
     plan = strict_json((folder / READINGS).read_bytes())
     partition, output = Partition(location(table), name), PartitionedOutput(folder / ROWS)
@@ -45,9 +48,9 @@ def read_table(work: str, table: str, name: str, role: str) -> None:
     with _checked() as check, replacing(folder / ROWS / name) as partial:
         kept: list[Any] = []
         try:
-            rows = TableRows.read_as(
-                open_table(partition.source, plan["block_bytes"]), reading_of(plan["readings"][role])
-            )
+            opened = open_table(partition.source, plan["block_bytes"])
+            opened.where = label
+            rows = TableRows.read_as(opened, reading_of(plan["readings"][role]))
             with partial.open("wb") as file:
                 for block in rows.rows(problems):
                     file.write(np.ascontiguousarray(block.cells).data)
@@ -60,10 +63,10 @@ def read_table(work: str, table: str, name: str, role: str) -> None:
                     with pa.ipc.new_stream(file, kept[0].schema) as stream:
                         for batch in kept:
                             stream.write_batch(batch)
-            unclear = problems.total > 0
-        except DataError:
-            unclear = True
-        if unclear:
+            unclear = problems.first
+        except DataError as error:
+            unclear = error.message
+        if unclear is not None:
             partial.write_bytes(b"")
             total, survey = 0, Survey(0)
         made = {"bytes": partial.stat().st_size, "sha256": sha256_file(partial), "rows": total}

@@ -75,18 +75,21 @@ def carry_out(
             else:
                 failures[outcome.name] = outcome
     if failures:
-        raise _failed([failures[one.name] for one in waiting if one.name in failures], len(waiting), output, words)
+        failed = [(one.label, failures[one.name]) for one in waiting if one.name in failures]
+        raise _failed(failed, len(waiting), output, words)
 
 
-def _failed(failures: Sequence[CallOutcome], total: int, output: PartitionedOutput, words: Words) -> FailedCellsError:
-    lines = [f"{outcome.name}: {outcome.error}" for outcome in failures[:MOST_FAILURES]]
+def _failed(
+    failures: Sequence[tuple[str, CallOutcome]], total: int, output: PartitionedOutput, words: Words
+) -> FailedCellsError:
+    lines = [f"{label}: {outcome.error}" for label, outcome in failures[:MOST_FAILURES]]
     if len(failures) > MOST_FAILURES:
         lines.append(f"… and {len(failures) - MOST_FAILURES} more")
     what = f"{len(failures)} of {total} {words.unit} could not be {words.done}; {output.folder} holds the others"
     return FailedCellsError(
         f"{what}\n  " + "\n  ".join(lines),
         hint="The same command tries them again and keeps the others.",
-        exit_code=failures[0].exit_code or 1,
+        exit_code=failures[0][1].exit_code or 1,
     )
 
 

@@ -36,6 +36,11 @@ class Partition:
     source: Location
     name: str
 
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return self.name
+
     def state(self) -> dict[str, Any]:
         """Size and modification time of the file to read, by which changes are detected."""
         source = self.source

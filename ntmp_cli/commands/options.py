@@ -112,23 +112,8 @@ def with_config(
             _keyword(name, int, typer.Option(f"--{name}", help=text, show_default=False))
             for name, text in (short_forms or {}).items()
         ]
-        assigning = [
-            _keyword(name, list[str], typer.Option(f"--{name}", metavar="KEY=VALUE", help=text, show_default=False))
-            for name, text in (assignments or {}).items()
-        ]
-        shared = [
-            *assigning,
-            _keyword(
-                "config_file",
-                Path,
-                typer.Option("--config", "-c", help="YAML file of settings.", show_default=False),
-            ),
-            _keyword(
-                "set_",
-                list[str],
-                typer.Option("--set", metavar="KEY=VALUE", help="Override one setting.", show_default=False),
-            ),
-        ]
+        assigning = [_assignments(name, f"--{name}", text) for name, text in (assignments or {}).items()]
+        shared = [*assigning, _CONFIG_FILE, _assignments("set_", "--set", "Override one setting.")]
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
@@ -155,6 +140,11 @@ def with_config(
         return run
 
     return decorate
+
+
+def _assignments(name: str, flag: str, text: str) -> inspect.Parameter:
+    """An option that takes KEY=VALUE, and may be repeated."""
+    return _keyword(name, list[str], typer.Option(flag, metavar="KEY=VALUE", help=text, show_default=False))
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
@@ -225,6 +215,11 @@ def workers_of(
 def _keyword(name: str, kind: Any, option: Any) -> inspect.Parameter:
     annotation = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+_CONFIG_FILE = _keyword(
+    "config_file", Path, typer.Option("--config", "-c", help="YAML file of settings.", show_default=False)
+)
 
 
 def _completer(choices: Callable[[], list[str]]) -> Callable[[str], list[str]]:

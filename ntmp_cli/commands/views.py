@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ MOST_LEVELS = 3
 # The orientation of a run is reported as certain if z is at least this, as by `train`.
 CERTAIN = 3.0
 PRIOR_UNKNOWN = "unknown: `train` estimates it unless --prior is given"
+PRIOR_NEEDED = "unknown: tuples of one class do not determine it, so `train` needs --prior"
 
 
 def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
@@ -37,7 +39,7 @@ def tuples_view(console: Console, path: Path, summary: TuplesSummary) -> None:
     if summary.reuse is not None:
         uses = f"{summary.reuse.positive:.2f} (positive), {summary.reuse.negative:.2f} (negative)"
         instances += f", mean uses of a pool member {uses}"
-    prior, gap = PRIOR_UNKNOWN, "unknown without π"
+    prior, gap = PRIOR_NEEDED if summary.mean_rate in (0, 1) else PRIOR_UNKNOWN, "unknown without π"
     if not summary.unlabeled.train:
         prior = "none, no unlabeled pool"
     elif summary.prior is not None:
@@ -221,11 +223,20 @@ def prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
             **made,
             "rows": f"{facts['rows']:,}",
             "labelled positive": f"{facts['positive']:,} ({share:.1%}) at prior {facts['prior']:g}",
-            "threshold": f"probability {facts['threshold']['probability']:.4g} ({facts['threshold']['rule']})",
+            "threshold": _threshold(facts["threshold"]),
             **({} if facts["withheld"] is None else {"probabilities": f"withheld: {facts['withheld']}"}),
             **{f"expected {name}": expectation(one) for name, one in facts["expected"].items()},
         },
     )
+
+
+def _threshold(threshold: Mapping[str, Any]) -> str:
+    """From where on rows are positive; rows with a count are labelled by their posterior."""
+    by_score = f"probability {threshold['probability']:.4g}"
+    if threshold["posterior"] is None:
+        return f"{by_score} ({threshold['rule']})"
+    by_count = f"posterior {threshold['posterior']:.4g}"
+    return f"{by_count} for rows with a count, {by_score} for rows without ({threshold['rule']})"
 
 
 def group_prediction_view(console: Console, facts: Mapping[str, Any]) -> None:
@@ -312,7 +323,7 @@ def export_view(console: Console, path: Path, summary: ExportSummary, features: 
 
 def _encoded_words(features: Sequence[str]) -> str:
     more = f" and {len(features) - MOST_COLUMNS} more" if len(features) > MOST_COLUMNS else ""
-    named = ", ".join(features[:MOST_COLUMNS])
+    named = json.dumps(features[:MOST_COLUMNS], ensure_ascii=False)[1:-1]  # names may hold commas
     return f"encoded features, not raw columns: {named}{more}; export.json has their order and their mapping"
 
 

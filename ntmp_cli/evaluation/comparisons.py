@@ -88,7 +88,10 @@ def reference_variant_of(comparison: Comparison) -> MethodVariant:
 
 
 def variants(settings: Sequence[Mapping[str, Any]], cells: Sequence[Hashable]) -> list[str]:
-    """For each run, the settings in which runs of the same cell differ, e.g. `epochs=10,model=linear`."""
+    """For each run, the settings in which runs of the same cell differ, e.g. `epochs=10,model=linear`.
+
+    Only what is set is named; a run that sets none of them is `default`.
+    """
     members: dict[Hashable, list[int]] = defaultdict(list)
     for index, cell in enumerate(cells):
         members[cell].append(index)
@@ -97,7 +100,8 @@ def variants(settings: Sequence[Mapping[str, Any]], cells: Sequence[Hashable]) -
         keys = sorted({key for i in indices for key in settings[i]})
         differing = [key for key in keys if len({repr(settings[i].get(key)) for i in indices}) > 1]
         for i in indices:
-            names[i] = ",".join(f"{key}={_short(settings[i].get(key))}" for key in differing)
+            given = [f"{key}={_short(value)}" for key in differing if (value := settings[i].get(key)) is not None]
+            names[i] = ",".join(given) or ("default" if differing else "")
     return names
 
 

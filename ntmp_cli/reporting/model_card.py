@@ -6,6 +6,7 @@ cards.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def run_card(run: RunSummary, expected: Mapping[str, Mapping[str, Any]], columns
             "## Assumptions\n",
             *(f"- {line}" for line in _assumptions(run)),
             "\n## Expected quality\n",
-            *_expected(expected),
+            *_expected(run, expected),
             USE,
             *("```sh", f"ntmp predict RUN {new} --out scored.csv", "```\n"),
             rows,
@@ -133,12 +134,14 @@ def _assumptions(run: RunSummary) -> Iterable[str]:
         yield f"Positive scores mean the counted class: {sure} (z = {run.orientation_z:.1f})."
 
 
-def _expected(expected: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def _expected(run: RunSummary, expected: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     known = {name: metric for name, metric in expected.items() if metric["value"] is not None}
     if not known:
         reason = next(iter(expected.values()))["reason"]
         yield f"The accuracy on new items {reason}. Measure it on labelled items: `ntmp evaluate`.\n"
         return
+    drawn = "the unlabeled pool" if run.task.unlabeled else "the tuples"
+    yield f"On new items drawn like those of {drawn}, of which a share of {run.trained_prior:.4g} is positive."
     yield "Estimated from the counts of tuples that the classifier did not see. No label was used.\n"
     yield "| metric | estimate | 95 % interval |\n| --- | ---: | --- |"
     for name, metric in known.items():
@@ -150,11 +153,16 @@ def _expected(expected: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
 def _encoded(features: Sequence[str] | None) -> Iterable[str]:
     if features is None:
         return
-    shown = ", ".join(escape_markdown(name) for name in features[:MOST_NAMES])
+    shown = _listed(features)
     more = f" and {len(features) - MOST_NAMES:,} more" if len(features) > MOST_NAMES else ""
     yield "\nIt takes encoded features, not the raw columns: standardised numbers, and a 0 or 1 per category."
     yield "`mapping` in `export.json` says how columns become features. `ntmp predict` takes the raw columns."
     yield f"Features, in order: {shown}{more}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names as JSON strings: they may hold commas."""
+    return ", ".join(escape_markdown(json.dumps(name, ensure_ascii=False)) for name in names[:MOST_NAMES])
 
 
 def _columns(columns: Columns | None) -> Iterable[str]:
@@ -162,7 +170,7 @@ def _columns(columns: Columns | None) -> Iterable[str]:
         yield ""
         return
     names, total = columns
-    shown = ", ".join(escape_markdown(name) for name in names[:MOST_NAMES])
+    shown = _listed(names)
     more = f" and {total - MOST_NAMES:,} more" if total > MOST_NAMES else ""
     yield f"\nColumns: {shown}{more}.\n"
 

@@ -24,7 +24,7 @@ from ntmp_cli.artifacts import (
 from ntmp_cli.artifacts.layout import TUPLE_IDS
 from ntmp_cli.artifacts.manifest import remake
 from ntmp_cli.artifacts.named_files import RUN
-from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config
+from ntmp_cli.artifacts.runs import open_run, require_trained_on, train_config, trained_law
 from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.artifacts.stored_tuples import StoredTuples
 from ntmp_cli.artifacts.summaries import AuditSummary
@@ -65,6 +65,9 @@ MOST_FLAGGED_SHOWN = 20
 NOTABLE_GAP = 0.03
 # Difference between the prior of the mixture and that of the training, absolute and in standard errors.
 NOTABLE_DIFFERENCE, CERTAIN = 0.05, 3.0
+# Drift is stated as a fact only if its p-value is below that of a warning by this factor: it is one of three checks,
+# and no correction is made for their number.
+STRONGER = 10.0
 # Step of the logarithm of a temperature, for a derivative by finite differences.
 SMALL_CHANGE = 0.01
 
@@ -79,11 +82,8 @@ def audit(
     """Every finding of an audit; with `out` also published, as numbers, tuple by tuple, as a page and a figure."""
     tuples = open_artifact(tuples_path, "tuples")
     run = None if run_path is None else _run_on(run_path, tuples)
-    if run is not None and (tuples.summary.knowledge or run.summary.task.knowledge) is not None:
-        raise UsageError(
-            f"{tuples.path}: an audit needs exact counts, but these are ranges or have a law of noise",
-            hint="Audit the tuples without a run; `ntmp evaluate` and `ntmp predict` take every kind of count.",
-        )
+    if run is not None:
+        _require_exact(tuples, run)
     inputs = tuple(describe_input(artifact) for artifact in (tuples, run) if artifact is not None)
     reads = (tuples_path,) if run_path is None else (tuples_path, run_path)
     plan = Plan("audit", {**config.model_dump(mode="json"), **_plugins(run)}, config.seed, inputs, reads)
@@ -111,6 +111,20 @@ def audit(
             count_noise=None if judged is None else judged.facts["count_noise"]["rate"],
         )
     return facts, open_artifact(out, "audit")
+
+
+def _require_exact(tuples: TuplesArtifact, run: RunArtifact) -> None:
+    """Refuse recorded or assumed laws of noise: the audit itself estimates how many exact counts are wrong."""
+    if tuples.summary.knowledge is not None:
+        raise UsageError(
+            f"{tuples.path}: an audit needs exact counts, but these are ranges or have a law of noise",
+            hint="Audit the tuples without a run; `ntmp evaluate` and `ntmp predict` take every kind of count.",
+        )
+    if run.summary.task.knowledge is not None:
+        raise UsageError(
+            f"{run.path}: was trained with --count-law {trained_law(run)}, but an audit needs a run by exact counts",
+            hint=f"Train on {tuples.path} without --count-law and audit that run, or audit the tuples without a run.",
+        )
 
 
 def _run_on(path: Path, tuples: TuplesArtifact) -> RunArtifact:
@@ -148,7 +162,11 @@ def _before_training(config: AuditConfig, tuples: TuplesArtifact, run: RunArtifa
         ]
         return facts
     if prior is None:
-        facts["advice"] = ["The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."]
+        facts["advice"] = [
+            "The prior of the unlabeled pool is not known, and tuples of one class do not determine it: pass --prior."
+            if summary.mean_rate in (0, 1)
+            else "The prior of the unlabeled pool is not known: pass --prior, or run `ntmp estimate-prior`."
+        ]
         return facts
     if not any(row.known for row in summary.strata.train):
         facts["advice"] = ["No tuple has a known rate: only the method count can learn from them."]
@@ -378,13 +396,25 @@ def _expected(
         return as_json(expected_of_run(scored, -tuple_shift(run.summary), where))
 
 
+def _of_drift(p: float, level: float) -> str:
+    """The warning about drift, stated as a fact only if the evidence is strong."""
+    if p <= level / STRONGER:
+        return (
+            f"the unlabeled pool is not a mixture of the classes in the tuples (p = {p:.2g}): the two differ, or the "
+            "scores are poor"
+        )
+    return (
+        f"the unlabeled pool is perhaps not a mixture of the classes in the tuples: weak evidence, p = {p:.2g} "
+        f"(of pools without drift, {level:.1%} have a p of at most {level:.2g})"
+    )
+
+
 def _warnings(config: AuditConfig, moved: Drift | None, prior: float, audited: CountAudit) -> list[str]:
     """Warnings. None about drift in natural groups: their members resemble each other, so any pool differs."""
     warnings = []
-    if moved is not None and moved.p_value <= 1 - config.confidence and moved.statistic > NOTABLE_GAP:
-        warnings.append(
-            "the unlabeled pool is not a mixture of the classes in the tuples: the two differ, or the scores are poor"
-        )
+    level = 1 - config.confidence
+    if moved is not None and moved.p_value <= level and moved.statistic > NOTABLE_GAP:
+        warnings.append(_of_drift(moved.p_value, level))
     if moved is not None and abs(moved.prior - prior) > max(NOTABLE_DIFFERENCE, CERTAIN * moved.prior_error):
         warnings.append(f"the prior of the pool seems to be {moved.prior:.3f}, but the run was trained with {prior:g}")
     if audited.noise_ci[0] > 0.01:

@@ -130,7 +130,6 @@ def import_tuples(
                     work.add_shards(staging, pieces)
                     _write_rest(staging, inputs, opened, read)
                 return open_artifact(out, "tuples")
-        log.info("the tables are read by one process, which says what is special about them")
     with publishing(out, plan, if_exists=if_exists) as staging, TemporaryRows(staging.path) as temporary:
         imported = _read(config, opened, problems, temporary)
         pa.default_memory_pool().release_unused()  # free the blocks before the next step
@@ -256,7 +255,9 @@ def _read(
     while True:
         try:
             return read_rows(opened, config.positive, Survey(config.max_categories), sink, problems.copy())
-        except LateTextError:
+        except LateTextError as late:
+            columns = ", ".join(f"'{name}'" for name in sorted(late.names))
+            log.info("texts below the first rows of %s: the column holds categories; all is read again", columns)
             if temporary is not None:
                 temporary.clear()
 

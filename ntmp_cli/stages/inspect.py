@@ -43,10 +43,14 @@ def write_montage(artifact: Artifact, figure: Path, *, rows: int = 12) -> None:
 
     needs = f"{artifact.path}: a montage needs a tuples directory of images"
     if artifact.kind != "tuples":
-        raise UsageError(f"{needs}, this is of kind '{artifact.kind}'")
+        raise UsageError(f"{needs}, this is of kind '{artifact.kind}'", hint="Leave --figure out.")
     tuples = open_artifact(artifact.path, "tuples")
     if len(tuples.summary.instance.shape) != 3:
-        raise UsageError(f"{needs}, this is made of feature vectors")
+        raise UsageError(
+            f"{needs}, this is made of feature vectors",
+            hint="Leave --figure out. `ntmp audit --tuples TUPLES --run RUN --out OUT` plots how probable counts are, "
+            "`ntmp explain RUN --tuples TUPLES --out OUT` which features matter.",
+        )
     if figure.suffix.lower() != ".png":
         raise UsageError(f"--figure {figure}: the montage is a PNG file", hint="Name it something.png.")
     refuse_overlap(figure, (artifact.path,))

@@ -157,7 +157,9 @@ def prediction_facts(scorer: Scoring, out: Location, rows: int, positive: int) -
         "with_counts": config.with_counts,
         "threshold": {
             "rule": config.threshold,
-            "probability": scorer.posterior_above if config.with_counts else scorer.label_above,
+            "probability": scorer.label_above,
+            # Rows with a count are labelled by their posterior, those without one by their probability.
+            "posterior": scorer.posterior_above if config.with_counts else None,
         },
         "expected": as_json(expected),
     }

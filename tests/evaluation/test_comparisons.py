@@ -149,6 +149,11 @@ def test_a_variant_names_the_settings_in_which_runs_of_a_cell_differ() -> None:
     assert variants(settings, ["a", "a", "b"]) == ["lr=0.1,tuples=3:1+5:2", "lr=0.2,tuples=3:1", ""]
 
 
+def test_a_variant_names_only_what_is_set() -> None:
+    settings = [{"epochs": None, "augment": None}, {"epochs": 5, "augment": None}, {"augment": "flip"}]
+    assert variants(settings, ["a"] * 3) == ["default", "epochs=5", "augment=flip"]
+
+
 def runs_of(*names: str) -> list[Any]:
     """Labels of runs, `method` or `method variant`; that of an oracle begins with a star."""
     parts = [name.lstrip("*").partition(" ") for name in names]

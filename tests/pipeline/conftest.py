@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import torch
 from page_reader import BROWSERS, FLAGS
 
 from ntmp_cli.app import run
+from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
+from ntmp_cli.sweeps.engine import Resources, engines
 
 # 40 tuples, 60 unlabeled instances: a stage takes some hundredths of a second.
 TINY_TUPLES = ("--dataset", "digits", "--n", "3", "--m", "1", "--prior", "0.5", "--num-tuples", "40")
@@ -189,3 +191,23 @@ def launcher(tmp_path_factory) -> Iterator[Launcher]:
         yield Launcher(server, tmp_path_factory.mktemp("processes"))
         assert server.stdin is not None
         server.stdin.close()
+
+
+@pytest.fixture
+def called(monkeypatch) -> list[str]:
+    """The names of calls, which an engine in this process carries out."""
+    names: list[str] = []
+
+    def here(calls: Sequence[Call], resources: Resources) -> Iterator[CallOutcome]:
+        for call in calls:
+            names.append(call.name)
+            yield perform(call)
+
+    monkeypatch.setattr(engines, "get", lambda name: here)
+    return names
+
+
+@pytest.fixture
+def first_block(waiting_training, tmp_path) -> Any:
+    """One table waits after its first block."""
+    return type(waiting_training)(tmp_path / "process", 1)

@@ -11,6 +11,11 @@ import numpy as np
 import own_data
 import pytest
 
+from ntmp_cli.config import AuditConfig
+from ntmp_cli.evaluation.count_audit import CountAudit
+from ntmp_cli.prior.drift import Drift
+from ntmp_cli.stages.audit import _warnings
+
 DATA = "gaussians:size=6000,separation=4,test=50"
 SHORT = ("--model", "linear", "--lr", 0.02)
 
@@ -131,6 +136,38 @@ def test_a_pool_of_something_else_is_noticed_on_own_data(tmp_path, ntmp_done):
     assert after["drift"]["of"].startswith("training tuples")
     assert after["drift"]["p"] < 0.05
     assert any("not a mixture" in text for text in after["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [
+        (0.036, ["is perhaps not a mixture of the classes in the tuples: weak evidence, p = 0.036"]),
+        (0.002, ["is not a mixture of the classes in the tuples (p = 0.002)"]),
+        (0.06, []),
+    ],
+)
+def test_drift_is_stated_as_a_fact_only_by_strong_evidence(p, said):
+    nothing = np.zeros(0)
+    exact = CountAudit(0.0, (0.0, 0.0), {}, nothing, nothing, nothing, nothing.astype(int), nothing)
+    warnings = _warnings(AuditConfig(), Drift(0.1, 0.5, p, 0.1), 0.5, exact)
+    assert len(warnings) == len(said)
+    assert all(text in warning for text, warning in zip(said, warnings, strict=True))
+
+
+def test_a_run_by_a_law_of_noise_is_refused_with_what_to_do(tmp_path, ntmp, ntmp_done):
+    """Counts that were imported as exact, with labels beside them, and taken as noisy by the training."""
+    rng = np.random.default_rng(0)
+    rows = [f"t{i // 4},{i // 4 % 5},,{rng.normal():.3f}" for i in range(80)]
+    rows += [f",,{i % 2},{rng.normal():.3f}" for i in range(6)]
+    (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,label,a", *rows]) + "\n")
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
+    words = ("--count-law", "gaussian:1", "--model", "linear")
+    ntmp_done("train", "--tuples", tmp_path / "t", *words, "--out", tmp_path / "r")
+    ended = ntmp("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r")
+    assert ended.code == 2
+    assert f"{tmp_path / 'r'}: was trained with --count-law gaussian:1, but an audit" in ended.err
+    assert f"Train on {tmp_path / 't'} without --count-law and audit that run" in ended.err
+    ntmp_done("audit", "--tuples", tmp_path / "t")
 
 
 def test_tuples_of_which_no_count_is_known_are_audited_without_a_run(ntmp_done, tmp_path):

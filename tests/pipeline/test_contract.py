@@ -293,6 +293,7 @@ def test_a_montage_of_feature_vectors_is_refused(ntmp, ntmp_done, tmp_path):
     ended = ntmp("inspect", tmp_path / "t", "--figure", tmp_path / "x.png")
     assert ended.code == 2
     assert "a montage needs a tuples directory of images, this is made of feature vectors" in ended.err
+    assert "`ntmp explain" in ended.err
     assert not (tmp_path / "x.png").exists()
 
 

@@ -149,16 +149,16 @@ def test_without_the_package_there_is_one_message(own, tmp_path, ntmp, monkeypat
 def test_an_export_that_takes_encoded_features_says_so(tmp_path, ntmp_done):
     """Where a column holds texts: in the terminal, in export.json and on the card."""
     rng = np.random.default_rng(0)
-    lines = ["tuple_id,count,size,colour"]
+    lines = ['tuple_id,count,size,"colour, outer"']
     lines += [f"t{i // 3},{i // 3 % 3},{rng.normal():.3f},{('red', 'blue')[i % 2]}" for i in range(90)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
     ntmp_done("train", "--tuples", tmp_path / "t", "--model", "linear", "--out", tmp_path / "r")
     shown = ntmp_done("export", tmp_path / "r", "--format", "onnx", "--out", tmp_path / "e").out
-    names = ["size", "colour=blue", "colour=red"]
-    assert "encoded features, not raw columns: size, colour=blue, colour=red" in " ".join(shown.split())
+    names = ["size", "colour, outer=blue", "colour, outer=red"]
+    assert f"encoded features, not raw columns: {json.dumps(names)[1:-1]}" in " ".join(shown.split())
     facts = json.loads((tmp_path / "e" / "export.json").read_text())
     assert (facts["features"], facts["columns"]) == (names, None)
     card = (tmp_path / "e" / "model-card.md").read_text()
-    assert f"Features, in order: {', '.join(names)}." in card
+    assert 'Features, in order: "size", "colour, outer=blue", "colour, outer=red".' in card
     assert "It takes encoded features, not the raw columns" in card

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from worker_commands import files_of, started, wait_for
 
 from ntmp_cli.artifacts import import_shards, import_work
 from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
@@ -48,24 +46,12 @@ def tables(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def called(monkeypatch) -> list[str]:
-    """An engine in this process, which notes what it was to do; small blocks and shards, so that there are many."""
-    names: list[str] = []
-
-    def here(calls: Sequence[Call], resources: Resources) -> Iterator[CallOutcome]:
-        for call in calls:
-            names.append(call.name)
-            yield perform(call)
-
-    monkeypatch.setattr(engines, "get", lambda name: here)
+def called(called, monkeypatch) -> list[str]:
+    """Blocks and shards are small, so that there are many."""
     monkeypatch.setattr(import_shards, "SHARD_BYTES", 4000)
     monkeypatch.setattr(import_work, "BLOCKS_PER_CALL", 2)
     monkeypatch.setattr("ntmp_cli.stages.import_tuples.STATISTICS_ROWS", 64)
-    return names
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return called
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -131,6 +117,8 @@ def test_the_next_attempt_does_only_what_is_missing(tables, called, tmp_path, mo
     failing_at(4)
     ended = ntmp(*words, out)
     assert (ended.code, called, "4 of 7 tables could not be read" in ended.err) == (1, reading, True)
+    assert f"  {tables / 'tuples' / '3.csv'}: its process was killed\n" in ended.err
+    assert not any(name in ended.err for name in reading)
     failing_at(4 + 2)
     ended = ntmp(*words, out)
     assert (ended.code, called, "3 of 4 blocks could not be computed" in ended.err) == (
@@ -182,12 +170,15 @@ def test_problems_are_listed_as_by_one_process_and_nothing_is_left(tables, calle
     words = ("import-tuples", *words_of(folder), "--out", tmp_path / "out")
     header, first, *rest = good.splitlines(keepends=True)
     wrong_count = ",".join([first.split(",")[0], "9", *first.split(",")[2:]])
-    for content in (good + "torn\n", "".join([header, wrong_count, *rest])):
+    wrong = "".join([header, wrong_count, *rest])  # only all tables together tell
+    for content in (good + "torn\n", wrong):
         (folder / "tuples" / "1.csv").write_text(content)
         one, workers = ntmp(*words), ntmp(*words, "--jobs", 1)
         assert (one.code, workers.code) == (3, 3)
         problems = one.err[one.err.index("error:") :]
         assert workers.err.endswith(problems)
+        place = f"{folder / 'tuples' / '1.csv'} row "
+        assert ("read again by one process: " + place in workers.err) == (content != wrong)
         assert [file.name for file in tmp_path.iterdir()] == ["in"]
 
 
@@ -199,9 +190,13 @@ def test_texts_below_the_first_rows_make_categories_as_by_one_process(tables, ca
     lines[5] = ",".join([*lines[5].split(",")[:-2], "high", lines[5].split(",")[-1]])
     (folder / "tuples" / "3.csv").write_text("".join([header, *lines]))
     options = ("--max-categories", 1000)
-    ntmp_done("import-tuples", *words_of(folder), *options, "--out", tmp_path / "one")
+    alone = ntmp_done("import-tuples", *words_of(folder), *options, "--out", tmp_path / "one")
     ended = ntmp_done("import-tuples", *words_of(folder), *options, "--jobs", 1, "--out", tmp_path / "workers")
-    assert "one process" in ended.err
+    place = f"{folder / 'tuples' / '3.csv'} row 6, column 'compactness': 'high' is not a number"
+    assert f"the tables are read again by one process: {place}" in ended.err
+    again = "texts below the first rows of 'compactness': the column holds categories; all is read again"
+    assert again in alone.err
+    assert again in ended.err
     assert files_of(tmp_path / "workers") == files_of(tmp_path / "one")
 
 
@@ -221,30 +216,12 @@ def test_what_workers_cannot_read_is_refused(tables, tmp_path, ntmp):
 # Processes -------------------------------------------------------------------------------------
 
 
-def started(*words: object, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ntmp_cli", "import-tuples", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
-
-
-def wait_for(done: Callable[[], bool], command: subprocess.Popen[str]) -> None:
-    while not done():
-        assert command.poll() is None, command.communicate()
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def first_block(waiting_training, tmp_path) -> Any:
-    """One table waits after its first block."""
-    return type(waiting_training)(tmp_path / "process", 1)
-
-
 @pytest.mark.slow
 def test_a_killed_worker_and_an_interrupted_command_cost_what_they_were_doing(tables, first_block, tmp_path, ntmp_done):
     ntmp_done("import-tuples", *words_of(tables), "--out", tmp_path / "one")
     records = tmp_path / ".out.import" / "rows" / "_ntmp" / "done"
     words = (*words_of(tables), "--jobs", 2, "--out", tmp_path / "out")
-    with started(*words, **first_block.environment) as command:
+    with started("import-tuples", *words, **first_block.environment) as command:
         victim = first_block.process(command)
         wait_for(lambda: len(list(records.glob("*.json"))) == 6, command)
         os.kill(victim, signal.SIGKILL)
@@ -253,7 +230,7 @@ def test_a_killed_worker_and_an_interrupted_command_cost_what_they_were_doing(ta
     assert files_of(tmp_path / "out") == files_of(tmp_path / "one")
     shutil.rmtree(tmp_path / "out")
     first_block.file.unlink()
-    with started(*words, **first_block.environment) as command:
+    with started("import-tuples", *words, **first_block.environment) as command:
         first_block.process(command)
         wait_for(lambda: len(list(records.glob("*.json"))) == 6, command)
         command.send_signal(signal.SIGINT)
@@ -261,7 +238,7 @@ def test_a_killed_worker_and_an_interrupted_command_cost_what_they_were_doing(ta
     assert command.returncode == 130
     written = {file: file.stat().st_mtime_ns for file in records.glob("*.json")}
     assert len(written) == 6
-    with started(*words, **first_block.environment) as command:  # nothing waits twice
+    with started("import-tuples", *words, **first_block.environment) as command:  # nothing waits twice
         wait_for(lambda: len(list(records.glob("*.json"))) == 7 or command.poll() is not None, command)
         kept = {file: file.stat().st_mtime_ns for file in written if file.exists()}
         _, err = command.communicate()
@@ -276,7 +253,7 @@ def test_a_ray_cluster_writes_the_bytes_of_one_process(tables, first_block, ray_
     ntmp_done("import-tuples", *words_of(tables), "--out", tmp_path / "one")
     with ray_cluster(first_block.environment) as address:
         words = (*words_of(tables), "--engine", "ray", "--ray-address", address, "--out", tmp_path / "out")
-        with started(*words) as command:
+        with started("import-tuples", *words) as command:
             victim = first_block.process(command)
             records = tmp_path / ".out.import" / "rows" / "_ntmp" / "done"
             wait_for(lambda: len(list(records.glob("*.json"))) == 6, command)

@@ -80,6 +80,8 @@ def test_bad_cells_of_every_kind_are_listed_with_their_rows(ntmp, tmp_path):
         "few": "the count few is not 0, 1, 2 …, nor a range such as 1-3, >=1, <6, nor a percentage such as 25%",
         "37%": "tuple 't5' has 4 rows, and no count of 4 is 37 %",
         "5-6": "tuple 't6' has count 5-6 but only 4 rows",
+        "5": "tuple 't7' has count 5 but only 4 rows",
+        "75": "tuple 't8' has count 75 but only 4 rows; are these percentages? then pass --counts-are percentages",
     }
     lines = ["tuple_id,count,a"]
     for t, cell in enumerate(cells):

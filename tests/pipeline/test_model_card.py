@@ -16,7 +16,7 @@ def work(tmp_path_factory):
     """All unlabeled rows are the pool, so that a prediction of the same rows expects what the card expects."""
     folder = own_data.write_csv(tmp_path_factory.mktemp("card"))
     unlabeled = pacsv.read_csv(folder / "unlabeled.csv")
-    hostile = unlabeled.rename_columns(["ra|d`ius", *unlabeled.column_names[1:]])
+    hostile = unlabeled.rename_columns(["ra|d`ius", "texture, mean", *unlabeled.column_names[2:]])
     tuples = pacsv.read_csv(folder / "tuples.csv")
     pacsv.write_csv(hostile, folder / "unlabeled.csv")
     pacsv.write_csv(tuples.rename_columns(["tuple_id", "count", *hostile.column_names]), folder / "tuples.csv")
@@ -38,7 +38,7 @@ def test_the_card_says_what_the_run_was_trained_on(work):
     assert "| input | 6 features |" in text
     assert "- Positive scores mean the counted class: " in text
     assert "ntmp predict RUN new.csv" in text
-    assert "Columns: ra\\|d\\`ius, texture," in text
+    assert 'Columns: "ra\\|d\\`ius", "texture, mean",' in text
 
 
 def test_the_card_expects_what_a_prediction_of_the_pool_expects(work):
@@ -46,6 +46,12 @@ def test_the_card_expects_what_a_prediction_of_the_pool_expects(work):
     for name, metric in predicted["expected"].items():
         (row,) = re.findall(rf"^\| {name} \| (.*) \| (.*) to (.*) \|$", card(work / "run"), flags=re.MULTILINE)
         assert row == tuple(f"{value:.1%}" for value in (metric["value"], *metric["ci"]))
+
+
+def test_the_card_says_what_the_expected_quality_is_over(work):
+    assert "On new items drawn like those of the unlabeled pool, of which a share of 0.63 is positive." in card(
+        work / "run"
+    )
 
 
 def test_no_path_of_the_machine_is_on_the_card(work):

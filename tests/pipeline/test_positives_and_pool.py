@@ -35,6 +35,13 @@ def test_a_given_prior_is_enough(work, tmp_path, ntmp_done):
     assert 0.08 < labels.count("1") / 400 < 0.3
 
 
+def test_the_next_step_is_a_prior_and_no_estimate_of_it(work, ntmp_done):
+    shown = " ".join(ntmp_done("inspect", work / "t").out.split())
+    assert "unknown: tuples of one class do not determine it, so `train` needs --prior" in shown
+    (advice,) = ntmp_done("audit", "--tuples", work / "t", "--json").json["before_training"]["advice"]
+    assert advice.endswith("tuples of one class do not determine it: pass --prior.")
+
+
 def test_without_a_prior_nothing_is_trained(work, tmp_path, ntmp):
     ended = ntmp("train", "--tuples", work / "t", "--model", "linear", "--out", tmp_path / "r")
     assert ended.code == 4

@@ -53,7 +53,7 @@ def test_scores_are_those_of_the_training_on_the_same_rows(work, tmp_path, ntmp_
         **{"rows": 119, "positive": int(predicted["label"].to_numpy().sum())},
         **{"prior": own_data.PRIOR, "with_counts": False},
         **{"temperature": facts["temperature"], "calibration": "fitted", "withheld": None},
-        **{"threshold": {"rule": "prior", "probability": 0.5}, "expected": facts["expected"]},
+        **{"threshold": {"rule": "prior", "probability": 0.5, "posterior": None}, "expected": facts["expected"]},
     }
 
 
@@ -140,14 +140,22 @@ def test_with_counts_gives_the_exact_posterior(work, tmp_path, ntmp_done):
     assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.5)
 
 
-def test_costs_label_posteriors_where_both_mistakes_cost_the_same(work, tmp_path, ntmp_done):
-    words = ("--with-counts", "--threshold", "cost=9:1", "--out", tmp_path / "p.csv", "--json")
-    facts = ntmp_done("predict", work / "run", work / "tuples.csv", *words).json
-    assert facts["threshold"] == {"rule": "cost=9:1", "probability": 0.1}
+def test_costs_label_posteriors_and_rows_without_a_count_by_two_thresholds(work, tmp_path, ntmp_done):
+    header, *rows = (work / "tuples.csv").read_text().splitlines()
+    lone = [",".join(["", "", *row.split(",")[2:]]) for row in rows]
+    (tmp_path / "in.csv").write_text("\n".join([header, *rows, *lone]) + "\n")
+    words = ("predict", work / "run", tmp_path / "in.csv", "--with-counts", "--threshold", "cost=9:1")
+    facts = ntmp_done(*words, "--out", tmp_path / "p.csv", "--json").json
+    above = facts["threshold"]["probability"]
+    assert facts["threshold"] == {"rule": "cost=9:1", "probability": above, "posterior": 0.1}
     predicted = pacsv.read_csv(tmp_path / "p.csv")
-    posterior = predicted["posterior"].to_numpy()
+    with_count, without = predicted.slice(0, len(rows)), predicted.slice(len(rows))
+    posterior, probability = with_count["posterior"].to_numpy(), without["probability"].to_numpy()
     assert ((posterior > 0.1) & (posterior < 0.5)).any()
-    assert np.array_equal(predicted["label"].to_numpy(), posterior >= 0.1)
+    assert np.array_equal(with_count["label"].to_numpy(), posterior >= 0.1)
+    assert np.array_equal(without["label"].to_numpy(), probability >= above)
+    shown = " ".join(ntmp_done(*words, "--out", tmp_path / "q.csv").out.split())
+    assert f"posterior 0.1 for rows with a count, probability {above:.4g} for rows without (cost=9:1)" in shown
 
 
 def test_posteriors_do_not_depend_on_how_many_are_computed_at_once(work, tmp_path, monkeypatch):
@@ -380,7 +388,12 @@ REFUSED = {
     "counts that are not there": (
         ["{w}/unlabeled.csv", "--with-counts", "--out", "{o}.csv"],
         3,
-        "{w}/unlabeled.csv: has no column 'tuple_id', the tuple of every row\n",
+        "{w}/unlabeled.csv: has no column 'tuple_id', which --with-counts needs\n",
+    ),
+    "groups that are not there": (
+        ["{w}/unlabeled.csv", "--by", "ward", "--out", "{o}.csv"],
+        3,
+        "{w}/unlabeled.csv: has no column 'ward', which --by names\n",
     ),
     "an array for a table": (
         ["{w}/x.npy", "--out", "{o}.csv"],

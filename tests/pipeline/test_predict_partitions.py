@@ -7,22 +7,17 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import own_data
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from s3_server import BUCKET, s3_server
+from worker_commands import files_of, started, wait_for
 
 from ntmp_cli.storage import StorageUrl, file_pieces
-from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
-from ntmp_cli.sweeps.engine import Resources, engines
 
 NAMES = ("a.csv", "b.parquet", "c.csv", "d.csv")
 
@@ -48,26 +43,6 @@ def work(tmp_path_factory, ntmp_done) -> Path:
 def new(work, tmp_path) -> Path:
     """A copy of the tables that a test may change."""
     return Path(shutil.copytree(work / "new", tmp_path / "new"))
-
-
-@pytest.fixture
-def called(monkeypatch) -> list[str]:
-    """An engine in this process, which notes what it was to score."""
-    names: list[str] = []
-
-    def here(calls: Sequence[Call], resources: Resources) -> Iterator[CallOutcome]:
-        for call in calls:
-            names.append(call.name)
-            yield perform(call)
-
-    monkeypatch.setattr(engines, "get", lambda name: here)
-    return names
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """All files but the records, which hold when the inputs were written."""
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.parent.name != "done"]
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def test_every_table_gives_one_with_the_rows_that_one_process_gives(work, new, called, tmp_path, ntmp_done):
@@ -226,24 +201,6 @@ def test_records_that_name_files_elsewhere_are_not_followed(work, new, called, t
 
 
 # Processes -------------------------------------------------------------------------------------
-
-
-def started(*words: object, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ntmp_cli", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
-
-
-def wait_for(done: Callable[[], bool], command: subprocess.Popen[str]) -> None:
-    while not done():
-        assert command.poll() is None, command.communicate()
-        time.sleep(0.1)
-
-
-@pytest.fixture
-def first_block(waiting_training, tmp_path) -> Any:
-    """One table waits after its first block."""
-    return type(waiting_training)(tmp_path / "process", 1)
 
 
 @pytest.mark.slow

@@ -144,11 +144,18 @@ class CountColumn:
             raise CellError(f"is a range of numbers that are not whole{self._hint(high)}")
 
     def _hint(self, number: float) -> str:
-        """A hint on what a number that is not an integer may be."""
+        """A hint on what a number that is not a count may be."""
         if not 0 < number <= 100:
             return ""
         kind = "proportions" if number <= 1 else "percentages"
         return f"; are these {kind}? {self.advice.format(kind)}"
+
+    def _percentage_hint(self, cell: CountCell, n: int) -> str:
+        """What a count above the size may be: a percentage, if some count is this percentage of the size."""
+        if cell.low != cell.high or not 1 < cell.low <= 100:
+            return ""
+        low, high = percent_range(np.array([cell.low]), np.array([n]), 0)
+        return self._hint(cell.low) if low[0] <= high[0] else ""
 
     def codes(self, texts: Any, laws: Any = None) -> tuple[NDArray[np.int32], dict[int, str]]:
         """The numbers of a column of text, and what is wrong with which rows."""
@@ -176,7 +183,7 @@ class CountColumn:
         elif isinstance(law, Suppress) and low == high == 0 and self.writes_suppressed(law):
             law = Exact()
         if cell.low > n and isinstance(law, Exact):
-            raise CellError(f"has count {text} but only {n} row{'s'[: n != 1]}")
+            raise CellError(f"has count {text} but only {n} row{'s'[: n != 1]}{self._percentage_hint(cell, n)}")
         if cell.low < cell.high < np.inf and cell.high > n and isinstance(law, Exact):
             high = float(n)
         if cell.low == cell.high and not law.possible(np.array([low]), np.array([n]))[0]:

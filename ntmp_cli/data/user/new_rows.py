@@ -46,12 +46,14 @@ def open_new_rows(
     if is_tables(path):
         table = open_tables(path, options.block_bytes)
         if isinstance(features, TableFeatures):
+            for role in required:
+                require_column(table, getattr(roles, f"{role}_column"), _why(needed))
             known = {*(mapping.ignored if mapping else ()), *roles.model_dump().values()}
             columns = FeatureColumns(features.categorical, ignore=known, names=features.names)
             return open_table_rows(table, roles, columns, required=required, optional=optional)
         if path != STDIN and has_images(table, roles):
             for role in required:
-                require_column(table, getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
+                require_column(table, getattr(roles, f"{role}_column"), _why(needed))
             present = columns_of(table.types, roles, (*required, *optional))
             from ntmp_cli.data.user.images import table_of_images
 
@@ -69,7 +71,7 @@ def open_new_rows(
             rows = ArrayRows(file, X, {}, offsets=True)
         else:
             for role in required:
-                file.require(getattr(roles, f"{role}_column"), f"which --{_option(needed)} needs")
+                file.require(getattr(roles, f"{role}_column"), _why(needed))
             rows = ArrayRows(file, X, columns_of(file.shapes, roles, (*required, *optional)))
         _require_trained(rows, path, features, instance)
         return rows
@@ -89,6 +91,11 @@ def open_new_rows(
 
 def _option(needed: tuple[Role, ...]) -> str:
     return "with-counts" if "count" in needed else "by"
+
+
+def _why(needed: tuple[Role, ...]) -> str:
+    """Why a column must be there."""
+    return "which --with-counts needs" if "count" in needed else "which --by names"
 
 
 def _require_trained(

@@ -27,6 +27,10 @@ class Problems:
         if len(self._shown) < MOST_SHOWN:
             self._shown.append(f"{where}: {what}")
 
+    @property
+    def first(self) -> str | None:
+        return self._shown[0] if self._shown else None
+
     def raise_if_any(self) -> None:
         if not self.total:
             return
