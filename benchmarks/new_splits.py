@@ -66,8 +66,8 @@ def section() -> list[str]:
     return [
         *lines,
         "",
-        f"- the larger mean of labels is `{best}`: {gap:+.4f}, where -.015 is asked for",
-        f"- lowest against naive: {below[worst]:+.4f} ({worst}), where -.01 is asked for",
+        f"- the larger mean of labels is `{best}`: {gap:+.4f}, the goal is -.015",
+        f"- lowest against naive: {below[worst]:+.4f} ({worst}), the goal is -.01",
     ]
 
 

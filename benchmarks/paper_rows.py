@@ -6,7 +6,7 @@ python -m benchmarks.paper_rows --recipe literal --seeds 0 --tuples 3:1 --priors
 The stages, settings and seeds are those of `ntmp run sample_configs/paper/accuracy-N-M.yaml` (literal) and
 `accuracy-N-M-ours.yaml` (ours). What is in the file is skipped, and every training is written when it ends: stop the
 process at any time and start it again, an interrupted training goes on from its checkpoint. The data sets are those of
-NTMP_DATA. `python docs/write_reproduction.py` then makes the tables.
+NTMP_DATA. `python -m docs.write_reproduction` then makes the tables.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ tell is lost to any learner from counts.
 Settings were chosen on other splits (seeds 10 to 14) of the same tables, so the tables themselves are not new to
 the learners. These splits were judged three times. At first KosteckiDillon was .0108 below naive, more than is
 allowed. Linear fits of natural groups were then made to shrink towards soft labels, a change chosen on the other
-splits, and everything was measured again. The third time a defect had been mended: where soft labels predicted
+splits, and everything was measured again. The third time a defect had been fixed: where soft labels predicted
 left-out counts worse than a constant, by chance, their recalibration exchanged the classes, and they entered the
 average mirrored. On the other splits this moved the mean by less than .001; here the gap to labels was .0151
 before, because on one split of Affairs, where soft labels rank the test rows worse than chance, the mirrored

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours against the bare limit, and the ratio that we allow ourselves."""
+    """Ours against the bare limit, and the largest ratio allowed."""
 
     what: str
     ours: float

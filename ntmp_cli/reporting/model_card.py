@@ -26,7 +26,7 @@ PRIOR_ORIGINS = {
     "given": "given by the user",
     "known": "known, because the tuples were simulated",
     "estimated": "estimated from the unlabeled pool",
-    "tuples": "the share of positives in the tuples, because the pool gave no estimate",
+    "tuples": "the share of positives in the tuples, because an unlabeled pool gave no estimate or there is none",
 }
 
 
@@ -95,7 +95,7 @@ def _data(run: RunSummary) -> dict[str, str]:
         "data set": run.dataset,
         "tuples": f"{tuples:,}, of {_range([n for n, _, _ in strata])} items ({items:,} items in all)",
         "counts of positives": f"{_range([m for _, m, _ in strata])}; {_kind_of_counts(run)}",
-        "share of positives in tuples": f"{run.tuple_rate:.4g}",
+        "share of positives in training tuples": f"{run.tuple_rate:.4g}",
         "unlabeled pool": f"{run.task.unlabeled:,} items" if run.task.unlabeled else "none",
     }
 
@@ -141,7 +141,7 @@ def _expected(run: RunSummary, expected: Mapping[str, Mapping[str, Any]]) -> Ite
         yield f"The accuracy on new items {reason}. Measure it on labelled items: `ntmp evaluate`.\n"
         return
     drawn = "the unlabeled pool" if run.task.unlabeled else "the tuples"
-    yield f"On new items drawn like those of {drawn}, of which a share of {run.trained_prior:.4g} is positive."
+    yield f"On new items from the same population as {drawn}, of which a share of {run.trained_prior:.4g} is positive."
     yield "Estimated from the counts of tuples that the classifier did not see. No label was used.\n"
     yield "| metric | estimate | 95 % interval |\n| --- | ---: | --- |"
     for name, metric in known.items():

@@ -49,7 +49,7 @@ def test_the_card_expects_what_a_prediction_of_the_pool_expects(work):
 
 
 def test_the_card_says_what_the_expected_quality_is_over(work):
-    assert "On new items drawn like those of the unlabeled pool, of which a share of 0.63 is positive." in card(
+    assert "On new items from the same population as the unlabeled pool, of which a share of 0.63 is positive." in card(
         work / "run"
     )
 

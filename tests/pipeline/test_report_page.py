@@ -126,8 +126,10 @@ def test_settings_and_lineage_of_every_run_are_one_click_away(reader, work):
     assert (shown["lr"], shown["clamp"]) == (json.dumps(manifest["config"]["lr"]), manifest["config"]["clamp"])
 
 
-def test_at_1280_pixels_nothing_is_wider_than_the_page(reader):
-    assert reader.page.evaluate("document.documentElement.scrollWidth") <= 1280
+@pytest.mark.parametrize("width", [1400, 1280, 1024])
+def test_on_a_desktop_nothing_is_wider_than_the_page(browser, work, width):
+    reader = Reader(browser, work / "report", viewport={"width": width, "height": 900})
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
     assert reader.too_wide() == []
 
 
