@@ -88,13 +88,3 @@ class PooledObjective:
         members = self.tuples.observed.instances
         half = 0.5 / np.cosh(np.clip(z[members:] / 2, -300, 300))
         return np.concatenate([self.tuples.curvature(z[:members]), half**2])
-
-
-def shift_to_prior(z: Floats, prior: float) -> float:
-    """What to add to the log-odds of pool rows so that their mean probability is the prior (Eq. 46c)."""
-    from scipy.optimize import brentq
-
-    at = float(logit(prior))
-    # At either end all rows lie on one side of the prior.
-    ends = at - float(z.max()) - 1e-6, at - float(z.min()) + 1e-6
-    return float(brentq(lambda shift: expit(z + shift).mean() - prior, *ends, xtol=1e-12))

@@ -79,12 +79,6 @@ class FittedTable:
     """Mean −log P(observation) of the validation tuples; if all are of one class, mean −log of the terms of Eq. 46b."""
     learners: Sequence[dict[str, Any]]
 
-    @property
-    def learned_from_pool(self) -> bool:
-        """Whether a learner with the pool in its likelihood has a share of the equal half of the weights (Eq. 44)."""
-        least = 1 / (2 * len(self.learners))
-        return any(learner["learner"] in WITHOUT_POOL and learner["weight"] >= least for learner in self.learners)
-
 
 class _Learner(NamedTuple):
     """The best setting of a family, with its out-of-fold scores and losses."""

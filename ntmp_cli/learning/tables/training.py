@@ -15,7 +15,6 @@ from ntmp_cli.config import TrainConfig
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.pooled import shift_to_prior
 from ntmp_cli.counting.recorded import join
 from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rate
@@ -79,9 +78,6 @@ def train_table(
     known = data.prior if prior_is_known or task.symmetric else None
     known_beside = OrientationTest(task, usable_rate(task.rate, task.instances), known, data.observed.law)
     z = _orientation_z(known_beside, data, fitted, options)
-    if data.pool_prior is not None and isinstance(fitted, FittedTable) and fitted.learned_from_pool:
-        assert data.unlabeled is not None
-        shift += shift_to_prior(fitted.scorer.score(data.unlabeled) + shift, data.pool_prior)
     scorer = fitted.scorer.moved(shift)
     test = source.test_instances()
     fields = {

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 from ntmp_cli.classifier import NTMPClassifier
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.pooled import shift_to_prior
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.learning.tables import data as table_data
-from ntmp_cli.learning.tables import ensemble, fits, training
+from ntmp_cli.learning.tables import ensemble, fits
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
 
@@ -225,68 +224,6 @@ def test_the_classifier_learns_from_positives_and_a_pool_with_its_prior() -> Non
     p = model.predict_proba(rows(labels, rng))[:, 1]
     assert roc_auc_score(labels, p) > 0.89
     assert abs(p.mean() - 0.3) < 0.1
-
-
-def pool_scores(model: NTMPClassifier, data: TableData) -> Floats:
-    """Of the scorer, before a temperature."""
-    return model._scorer.score(np.asarray(data.unlabeled, dtype=np.float32))
-
-
-# Of tuples of one class every fit learns from the pool; of others left-out counts decide, and few stages may lose.
-@pytest.mark.parametrize(
-    ("model", "of_one_class"),
-    [
-        ("linear", True),
-        ("linear", False),
-        *(pytest.param(name, True, marks=pytest.mark.slow) for name in ("trees", "auto")),
-    ],
-)
-def test_the_mean_probability_of_the_pool_is_its_prior(
-    model: str, of_one_class: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = positives_and_pool(1, 0.8) if of_one_class else one_rate_tuples(1, 0.8)
-    fitted = classifier(data, model=model, unlabeled=data.unlabeled, prior=0.8)
-    assert expit(pool_scores(fitted, data)).mean() == pytest.approx(0.8, abs=1e-6)
-    monkeypatch.setattr(training, "shift_to_prior", lambda *_: 0.0)
-    before = pool_scores(classifier(data, model=model, unlabeled=data.unlabeled, prior=0.8), data)
-    assert abs(expit(before).mean() - 0.8) > 1e-4
-    moved = pool_scores(fitted, data) - before
-    np.testing.assert_allclose(moved, moved[0], atol=1e-9)  # so that ranks stay as they were
-
-
-def test_a_pool_that_loses_its_weight_or_whose_prior_is_estimated_moves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(training, "shift_to_prior", lambda *_: pytest.fail("moved"))
-    drifted, mixed = one_rate_tuples(0, 0.8, moved=2.0), one_rate_tuples(1, 0.8)
-    classifier(drifted, unlabeled=drifted.unlabeled, prior=0.8)
-    classifier(mixed, unlabeled=mixed.unlabeled)
-    classifier(mixed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("of_one_class", [True, False])
-def test_the_prior_of_the_pool_does_not_make_the_loss_of_new_rows_worse(
-    of_one_class: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shifts: list[float] = []
-
-    def shift(z: Floats, prior: float) -> float:
-        shifts.append(shift_to_prior(z, prior))
-        return shifts[-1]
-
-    monkeypatch.setattr(training, "shift_to_prior", shift)
-    gains = []
-    for seed in range(10):
-        data = positives_and_pool(seed, 0.8) if of_one_class else one_rate_tuples(seed, 0.8)
-        model = classifier(data, unlabeled=data.unlabeled, prior=0.8)
-        rng = np.random.default_rng([seed, 49])
-        labels = rng.binomial(1, 0.8, TEST_ROWS)
-        z = model._scorer.score(rows(labels, rng))
-        before, after = (log_loss(labels, expit(z - b)) for b in (shifts[-1], 0.0))
-        gains.append(before - after)
-    assert len(shifts) == 10
-    assert np.mean(gains) > -0.003
 
 
 @pytest.mark.parametrize("with_pool", [True, False])
