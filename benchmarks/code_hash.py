@@ -12,10 +12,11 @@ def code_alone(source: str) -> str:
     """The code without comments, and without texts that stand alone as a statement: docstrings of any kind."""
 
     class WithoutTexts(ast.NodeTransformer):
-        def visit_Expr(self, node: ast.Expr) -> ast.Expr | ast.Pass:
+        def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
             is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-            return ast.Pass() if is_text else node
+            return None if is_text else node
 
+    # A body of nothing but a text is left empty: it is compared, never run.
     return ast.unparse(WithoutTexts().visit(ast.parse(source)))
 
 

@@ -184,6 +184,8 @@ class NTMPClassifier(ClassifierMixin, SavedClassifier):  # type: ignore[misc]
         if not is_table_training(config, InstanceFormat(x.shape[1:], x.dtype)):  # networks compute in 32 bits
             warn_of_lost_digits(x, single := x.astype(np.float32, copy=False))
             x, pool = single, pool.astype(np.float32, copy=False)
+        elif (config.model or "").startswith("sklearn:"):  # trees of scikit-learn compute in 32 bits too
+            warn_of_lost_digits(x, x.astype(np.float32, copy=False))
         source = ArraySource(
             np.ascontiguousarray(x[groups.rows]),
             groups.sizes,

@@ -39,4 +39,5 @@ def test_other_words_in_docstrings_and_comments_keep_results_and_other_code_does
         reworded = reworded.replace(old, new)
     assert reworded != BEFORE
     assert digest(tmp_path, reworded.replace("# at once", "# in one step")) == before
+    assert digest(tmp_path, BEFORE.replace('        """Fit it."""\n', "")) == before
     assert digest(tmp_path, BEFORE.replace('"fitted"', '"trained"')) != before

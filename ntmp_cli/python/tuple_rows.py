@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
@@ -121,7 +122,10 @@ class TupleRows:
                 raise DataError(f"tuple {self.names[t]} has {n} rows but count {text}, which {what}")
             return column.record(code, n)
         except CellError as error:
-            why = f": {error}" if str(error) and f"count {text} but" not in str(error) else ""
+            said = str(error)
+            if f"count {text} but" in said:  # as the message here, apart from a hint after it
+                said = said.partition("; ")[2]
+            why = f": {said}" if said else ""
             raise DataError(f"tuple {self.names[t]} has {n} rows but count {text}{why}") from None
 
     def weights(self, weights: ByTuple) -> Floats:
@@ -259,7 +263,9 @@ class FitArguments(NamedTuple):
         ids = _plain_list(self.tuples if y is None else y[:, 0])
         groups = TupleRows.of(ids, len(ids))
         weights = groups.weights(self.sample_weight)
-        if weights.all() or _num_samples(self.X) != len(ids):
+        X = self.X.to_native() if hasattr(self.X, "to_native") else self.X
+        # `fit` refuses sparse rows, and other numbers of rows, with its own messages.
+        if weights.all() or issparse(X) or _num_samples(X) != len(ids):
             return self
         kept = np.sort(np.concatenate([groups.rows[np.repeat(weights > 0, groups.sizes)], groups.pool]))
         counts, blocks = (
@@ -268,7 +274,7 @@ class FitArguments(NamedTuple):
         )
         tuples = [ids[row] for row in kept.tolist()] if y is None else y[kept]
         return FitArguments(
-            _safe_indexing(self.X, kept), tuples, counts, blocks, dict(zip(groups.names, weights, strict=True))
+            _safe_indexing(X, kept), tuples, counts, blocks, dict(zip(groups.names, weights, strict=True))
         )
 
 

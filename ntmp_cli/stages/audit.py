@@ -121,9 +121,12 @@ def _require_exact(tuples: TuplesArtifact, run: RunArtifact) -> None:
             hint="Audit the tuples without a run; `ntmp evaluate` and `ntmp predict` take every kind of count.",
         )
     if run.summary.task.knowledge is not None:
+        law = trained_law(run)
+        option = "--count-noise" if law is None else "--count-law"
         raise UsageError(
-            f"{run.path}: was trained with --count-law {trained_law(run)}, but an audit needs a run by exact counts",
-            hint=f"Train on {tuples.path} without --count-law and audit that run, or audit the tuples without a run.",
+            f"{run.path}: was trained with {option if law is None else f'{option} {law}'}, but an audit needs a run by "
+            "exact counts",
+            hint=f"Train on {tuples.path} without {option} and audit that run, or audit the tuples without a run.",
         )
 
 

@@ -154,19 +154,22 @@ def test_drift_is_stated_as_a_fact_only_by_strong_evidence(p, said):
     assert all(text in warning for text, warning in zip(said, warnings, strict=True))
 
 
-def test_a_run_by_a_law_of_noise_is_refused_with_what_to_do(tmp_path, ntmp, ntmp_done):
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(("--count-law", "gaussian:1"), "--count-law gaussian:1"), (("--count-noise", 0.1), "--count-noise")],
+)
+def test_a_run_by_a_law_of_noise_is_refused_with_what_to_do(words, named, tmp_path, ntmp, ntmp_done):
     """Counts that were imported as exact, with labels beside them, and taken as noisy by the training."""
     rng = np.random.default_rng(0)
     rows = [f"t{i // 4},{i // 4 % 5},,{rng.normal():.3f}" for i in range(80)]
     rows += [f",,{i % 2},{rng.normal():.3f}" for i in range(6)]
     (tmp_path / "t.csv").write_text("\n".join(["tuple_id,count,label,a", *rows]) + "\n")
     ntmp_done("import-tuples", tmp_path / "t.csv", "--out", tmp_path / "t")
-    words = ("--count-law", "gaussian:1", "--model", "linear")
-    ntmp_done("train", "--tuples", tmp_path / "t", *words, "--out", tmp_path / "r")
+    ntmp_done("train", "--tuples", tmp_path / "t", *words, "--model", "linear", "--out", tmp_path / "r")
     ended = ntmp("audit", "--tuples", tmp_path / "t", "--run", tmp_path / "r")
     assert ended.code == 2
-    assert f"{tmp_path / 'r'}: was trained with --count-law gaussian:1, but an audit" in ended.err
-    assert f"Train on {tmp_path / 't'} without --count-law and audit that run" in ended.err
+    assert f"{tmp_path / 'r'}: was trained with {named}, but an audit" in ended.err
+    assert f"Train on {tmp_path / 't'} without {words[0]} and audit that run" in ended.err
     ntmp_done("audit", "--tuples", tmp_path / "t")
 
 

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ntmp_cli import NTMPClassifier
@@ -141,6 +142,11 @@ def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
             "has 3 rows but count 0.5, which is not 0, 1, 2 …; are these proportions\\? then pass texts such as '25%'$",
         ),
         ({"counts": np.full(450, 37.5)}, DataError, "; are these percentages\\? then pass texts such as '25%'$"),
+        (
+            {"counts": np.full(450, 67)},
+            DataError,
+            "has 3 rows but count 67: are these percentages\\? then pass texts such as '25%'$",
+        ),
         ({"counts": ["one"] * 450}, DataError, "has 3 rows but count one"),
         ({"tuples": [None] * 450}, DataError, "no row has a tuple id"),
         ({"counts": None}, UsageError, "the counts are missing"),
@@ -435,9 +441,12 @@ def test_settings_without_effect_are_named(settings, message) -> None:
         NTMPClassifier(**settings).fit(x, ids, counts, unlabeled=x[::2], prior=0.4)
 
 
-def test_columns_whose_digits_networks_lose_are_named() -> None:
+@pytest.mark.parametrize(
+    "settings", [{"model": "mlp", "epochs": 1}, {"estimator": DecisionTreeClassifier(max_depth=2)}]
+)
+def test_columns_whose_digits_are_lost_in_32_bits_are_named(settings) -> None:
     x, _, ids, counts = rows_and_counts(4)
-    model = NTMPClassifier(model="mlp", epochs=1)
+    model = NTMPClassifier(**settings)
     with pytest.warns(
         UserWarning, match="lose the digits of columns 1 of X: subtract their means, or scale X"
     ) as caught:
