@@ -65,6 +65,9 @@ docs: $(PACKAGE)  ## write the command reference from --help, tables from docs/r
 	$(BIN)/python docs/write_commands.py
 	$(BIN)/python docs/write_api.py
 	$(BIN)/python -m docs.write_reproduction
+	$(BIN)/python -m docs.write_colour
+	$(BIN)/python -m docs.write_promises
+	$(BIN)/python -m docs.write_kinds_of_counts
 	$(BIN)/python docs/write_readme.py
 
 site: $(DEV)  ## the documentation as pages below site/, every link checked; open site/index.html
