@@ -113,14 +113,16 @@ def proportion_goals(where: str, size: int, means: dict[str, float]) -> list[tup
     ours = means[DEFAULT]
     if math.isnan(ours):
         return []
-    others = {row: mean for row, mean in means.items() if not row.startswith("labels") and not math.isnan(mean)}
-    best = max(others, key=others.__getitem__)
-    goals = [
-        (
-            f"{where}: the default has {number(ours)}, the best row without labels {number(others[best])} ({best})",
-            ours >= others[best] - NEAR_BEST,
+    without_labels = {row: mean for row, mean in means.items() if row != DEFAULT and not row.startswith("labels")}
+    others = {row: mean for row, mean in without_labels.items() if not math.isnan(mean)}
+    goals: list[tuple[str, bool]] = []
+    if others:
+        best = max(others, key=others.__getitem__)
+        missing = len(without_labels) - len(others)
+        what = (
+            f"{where}: the default has {number(ours)}, the best other row without labels {number(others[best])} ({best}"
         )
-    ]
+        goals = [(f"{what}; {missing} not measured)" if missing else f"{what})", ours >= others[best] - NEAR_BEST)]
     if size in NEAR_LABELS and not math.isnan(means[LABELS]):
         gap = ours - means[LABELS]
         goals.append((f"{where}: {gap:+.3f} from labels, {NEAR_LABELS[size]} allowed", gap >= -NEAR_LABELS[size]))
