@@ -31,7 +31,7 @@ def as_frame(data: Any) -> Any:
     import narwhals as nw
 
     try:
-        frame = nw.from_native(data, eager_only=True, pass_through=True)
+        frame = nw.from_native(_dense(data), eager_only=True, pass_through=True)
     except nw.exceptions.DuplicateError:
         raise DataError("two columns of X have the same name", hint="Give every column its own name.") from None
     if not isinstance(frame, nw.DataFrame):
@@ -39,6 +39,16 @@ def as_frame(data: Any) -> Any:
     names = frame.columns
     # pandas allows numbers as names.
     return frame if all(isinstance(name, str) for name in names) else frame.rename({name: str(name) for name in names})
+
+
+def _dense(data: Any) -> Any:
+    """pandas' sparse columns as dense ones: narwhals does not recognise their numbers."""
+    import narwhals as nw
+
+    if not nw.dependencies.is_pandas_dataframe(data):
+        return data
+    kinds = {name: kind.subtype for name, kind in data.dtypes.items() if str(kind).startswith("Sparse[")}
+    return data.astype(kinds) if kinds else data
 
 
 def is_plain(frame: Any) -> bool:

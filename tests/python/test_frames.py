@@ -63,6 +63,16 @@ def test_categories_are_known_by_their_texts():
     assert np.array_equal(by_text.decision_function(frame), by_category.decision_function(category))
 
 
+def test_sparse_columns_of_pandas_are_numbers():
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((200, 3)) < 0.5, 0.0, rng.normal(size=(200, 3)))
+    dense = pd.DataFrame(x, columns=list("abc"))
+    sparse = dense.astype(pd.SparseDtype(float, 0.0))
+    ids, counts = grouped((x[:, 0] > 0).astype(int))
+    expected, model = (NTMPClassifier(model="linear").fit(frame, ids, counts) for frame in (dense, sparse))
+    assert np.array_equal(model.decision_function(sparse), expected.decision_function(dense))
+
+
 def test_a_frame_of_numbers_is_the_array_of_its_values():
     rng = np.random.default_rng(0)
     y = rng.random(300) < 0.4
