@@ -134,7 +134,8 @@ def page(results: Results, names: Iterable[str], earlier: str = "") -> str:
 
 def _cells(text: str) -> dict[tuple[str, str], float]:
     """The numbers of a page by data set and row."""
-    table = [line.split("|") for line in text.partition("## By data set")[2].splitlines() if line.startswith("|")]
+    section = text.partition("## By data set")[2].partition("\n## ")[0]
+    table = [line.split("|") for line in section.splitlines() if line.startswith("|")]
     cells = {
         (line[1].strip(), row.strip()): shown.strip(" *")
         for line in table[2:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import table_rows
+from benchmarks import table_rows, tables
 
 BEFORE = '''
 """A module."""
@@ -41,3 +41,10 @@ def test_other_words_in_docstrings_and_comments_keep_results_and_other_code_does
     assert digest(tmp_path, reworded.replace("# at once", "# in one step")) == before
     assert digest(tmp_path, BEFORE.replace('        """Fit it."""\n', "")) == before
     assert digest(tmp_path, BEFORE.replace('"fitted"', '"trained"')) != before
+
+
+def test_numbers_of_the_page_are_read_from_its_table_alone() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text(encoding="utf-8")
+    cells = tables._cells(page)
+    assert {row for _, row in cells} <= table_rows.ROWS.keys()
+    assert {name for name, _ in cells} == {*tables.NAMES}
