@@ -45,7 +45,7 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes(step, done, second
     assert describe_step(step, done, seconds) == line
 
 
-def test_without_a_listener_steps_cost_nothing():
+def test_steps_need_no_listener():
     with long_step("anything", 3, "rows") as advance:
         advance(3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from filled_networks import filled_scorer
 from safetensors.torch import save
 from torch import nn
 
@@ -16,15 +16,8 @@ IMAGES, TABLE = (2, 9, 9), (7,)
 
 
 def scorer_of(network: nn.Module, shape: tuple[int, ...]) -> Scorer:
-    """With weights and statistics that leave no term of a layer out."""
-    generator = torch.Generator().manual_seed(0)
-    for name, tensor in network.state_dict().items():
-        if tensor.dtype == torch.float32:
-            noise = torch.rand(tensor.shape, generator=generator)
-            # Variances at which the term that BatchNorm adds to them matters.
-            tensor.copy_((noise + 0.5) / 1000 if name.endswith("running_var") else (noise - 0.5) / 2)
-    view = (shape[0], *[1] * (len(shape) - 1))
-    return Scorer(network, torch.full(view, 0.01), torch.full(view, 0.5)).eval()
+    """With variances at which the term that BatchNorm adds to them matters."""
+    return filled_scorer(network, shape, variance=1e-3)
 
 
 @pytest.mark.parametrize("rows", [1, ROWS, ROWS + 3])

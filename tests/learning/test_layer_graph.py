@@ -5,23 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from filled_networks import filled_scorer
 from torch import nn
 
 from ntmp_cli.learning.layer_graph import UnknownLayer, layer_graph
-from ntmp_cli.learning.models import AttentionHead, Scorer, models
+from ntmp_cli.learning.models import AttentionHead, models
 
 IMAGES, TABLE = (2, 13, 13), (7,)
-
-
-def scorer_of(network: nn.Module, shape: tuple[int, ...]) -> Scorer:
-    """With weights and statistics that leave no term of a layer out."""
-    generator = torch.Generator().manual_seed(0)
-    for name, tensor in network.state_dict().items():
-        if tensor.dtype == torch.float32:
-            noise = torch.rand(tensor.shape, generator=generator)
-            tensor.copy_(noise + 0.5 if name.endswith("running_var") else (noise - 0.5) / 2)
-    view = (shape[0], *[1] * (len(shape) - 1))
-    return Scorer(network, torch.full(view, 0.01), torch.full(view, 0.5)).eval()
 
 
 @pytest.mark.parametrize(
@@ -30,7 +20,7 @@ def scorer_of(network: nn.Module, shape: tuple[int, ...]) -> Scorer:
 )
 def test_a_graph_gives_the_scores_of_its_network(network, shape):
     runtime = pytest.importorskip("onnxruntime")
-    scorer = scorer_of(AttentionHead(*shape) if network == "attention" else models.get(network)(shape), shape)
+    scorer = filled_scorer(AttentionHead(*shape) if network == "attention" else models.get(network)(shape), shape)
     rows = torch.randint(0, 256, (5, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     session = runtime.InferenceSession(layer_graph(scorer, None, 2.0, rows))
     with torch.no_grad():
@@ -43,7 +33,9 @@ def test_a_graph_gives_the_scores_of_its_network(network, shape):
 
 def test_a_linear_layer_takes_inputs_of_any_rank():
     runtime = pytest.importorskip("onnxruntime")
-    scorer = scorer_of(nn.Sequential(nn.Linear(13, 3), nn.ReLU(), nn.Flatten(), nn.Linear(78, 1, bias=False)), IMAGES)
+    scorer = filled_scorer(
+        nn.Sequential(nn.Linear(13, 3), nn.ReLU(), nn.Flatten(), nn.Linear(78, 1, bias=False)), IMAGES
+    )
     rows = torch.randint(0, 256, (4, *IMAGES), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
     session = runtime.InferenceSession(layer_graph(scorer, None, 1.0, rows))
     with torch.no_grad():
@@ -63,7 +55,7 @@ class Doubled(nn.Linear):
 )
 def test_a_layer_without_a_node_of_its_own_is_left_to_torch(layer):
     pytest.importorskip("onnx")
-    scorer = scorer_of(nn.Sequential(layer, nn.Linear(7, 1)), TABLE)
+    scorer = filled_scorer(nn.Sequential(layer, nn.Linear(7, 1)), TABLE)
     with pytest.raises(UnknownLayer):
         layer_graph(scorer, None, 1.0, torch.zeros(2, 7))
 
