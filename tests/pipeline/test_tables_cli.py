@@ -77,6 +77,8 @@ def test_a_dense_network_scores_without_torch(work, tmp_path, ntmp_done):
 
 
 UNUSED = ["torch", "sklearn", "matplotlib", "scipy.stats", "pandas", "pyarrow.parquet", "yaml"]
+# Where LightGBM cannot be loaded, trees are grown by scikit-learn.
+TREES_UNUSED = [name for name in UNUSED if name != "sklearn" or LightGBMTrees.suffix == SUFFIX]
 
 
 @pytest.mark.thinned(2)
@@ -85,10 +87,11 @@ UNUSED = ["torch", "sklearn", "matplotlib", "scipy.stats", "pandas", "pyarrow.pa
     [
         (("predict", "auto", "test.csv", "--out", "{}/p.csv"), UNUSED),
         (("export", "auto", "--out", "{}/e"), [*UNUSED, "pyarrow", "scipy.optimize"]),
+        (("train", "--tuples", "t", "--model", "trees", "--prior", "0.5", "--out", "{}/r"), TREES_UNUSED),
     ],
-    ids=["predict", "export"],
+    ids=["predict", "export", "train"],
 )
-def test_scoring_and_exporting_import_only_what_they_use(words, unused, work, tmp_path):
+def test_commands_on_tables_import_only_what_they_use(words, unused, work, tmp_path):
     """Each of these takes longer to import than a small table to score."""
     if words[0] == "export":
         pytest.importorskip("onnx", reason="onnx (extra `export`) is not installed")

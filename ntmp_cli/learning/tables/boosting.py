@@ -18,6 +18,7 @@ import numpy as np
 
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.objective import ScoreObjective
+from ntmp_cli.learning.tables.lightgbm_library import lightgbm_library
 from ntmp_cli.learning.tables.trees import LightGBMTrees, NodeArrays, TreeArrays, Trees
 
 log = logging.getLogger(__name__)
@@ -70,13 +71,11 @@ def _can_split(x: Floats, rows_per_leaf: int) -> bool:
 def lightgbm_or_none() -> ModuleType | None:
     """LightGBM; None, with one warning, if it cannot be loaded."""
     try:
-        import lightgbm
+        return lightgbm_library()
     except (ImportError, OSError) as error:
         reason = str(error).partition("\n")[0]
         log.warning("LightGBM cannot be loaded (%s): trees of scikit-learn take its place, which are slower", reason)
         return None
-    module: ModuleType = lightgbm
-    return module
 
 
 def lightgbm_trees(

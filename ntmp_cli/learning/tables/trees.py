@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ntmp_cli.counting.laws import Floats
 from ntmp_cli.errors import ArtifactError
+from ntmp_cli.learning.tables.lightgbm_library import lightgbm_library
 
 # Up to so many rows are scored without LightGBM.
 FEW_ROWS = 20_000
@@ -189,7 +190,7 @@ def _loaded_booster(trees: Sequence[NodeArrays], features: int) -> Any:
     LightGBM reads a text of the checked nodes, never the text of a file: its reader checks nothing.
     """
     try:
-        import lightgbm
+        lightgbm = lightgbm_library()
     except (ImportError, OSError):
         return None
     return lightgbm.Booster(model_str=lightgbm_text(trees, features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ from synthetic import Labelled, table
 from ntmp_cli.errors import ArtifactError
 from ntmp_cli.learning.tables import boosting
 from ntmp_cli.learning.tables.boosting import TreeSettings, boost
+from ntmp_cli.learning.tables.lightgbm_library import lightgbm_library
 from ntmp_cli.learning.tables.scorer import TableScorer, WeightedTrees
 from ntmp_cli.learning.tables.trees import LightGBMTrees, TreeArrays, Trees
 
@@ -152,13 +154,30 @@ def test_without_lightgbm_a_word_is_said_once(
 ) -> None:
 
     monkeypatch.setitem(sys.modules, "lightgbm", None)  # what import does where libgomp is missing
-    boosting.lightgbm_or_none.cache_clear()
+    for cached in (boosting.lightgbm_or_none, lightgbm_library):
+        cached.cache_clear()
     try:
         assert boosting.lightgbm_or_none() is None
         assert boosting.lightgbm_or_none() is None
     finally:
-        boosting.lightgbm_or_none.cache_clear()
+        for cached in (boosting.lightgbm_or_none, lightgbm_library):
+            cached.cache_clear()
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["LightGBM cannot be loaded"]
+
+
+def test_lightgbm_is_loaded_without_scikit_learn_and_is_whole_for_others() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM cannot be loaded", exc_type=(ImportError, OSError))
+    code = (
+        "import sys\n"
+        "from ntmp_cli.learning.tables.lightgbm_library import lightgbm_library\n"
+        "core = lightgbm_library()\n"
+        "assert core.Booster and not {'sklearn', 'pandas', 'lightgbm'} & set(sys.modules), 'not the core alone'\n"
+        "import lightgbm, sklearn.base\n"
+        "assert issubclass(lightgbm.LGBMClassifier, sklearn.base.BaseEstimator)\n"
+        "assert lightgbm_library() is core\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_columns_too_rare_to_split_give_trees_of_one_leaf(curved: Labelled) -> None:
