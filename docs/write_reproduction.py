@@ -163,9 +163,12 @@ def measured(days: Sequence[str], commits: Sequence[str]) -> str:
 
 
 def earlier_table(name: str, tables: dict[str, Any]) -> str:
-    """A table that was measured earlier, with its day and commit."""
+    """A table that was measured earlier, with its day and the commit that added it."""
     kept = tables[name]
-    return table(kept["header"], kept["rows"], kept["right"]) + "\n\n" + measured([kept["measured"]], [kept["commit"]])
+    return (
+        table(kept["header"], kept["rows"], kept["right"])
+        + f"\n\nMeasured {kept['measured']}, by code up to commit `{kept['commit']}`."
+    )
 
 
 def small_data_table(store: TrainingStore) -> str:
