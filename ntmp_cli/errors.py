@@ -37,7 +37,7 @@ class UsageError(NtmpError):
 
 
 class ArtifactError(NtmpError):
-    """An ntmp artefact that is missing, damaged, foreign, or of the wrong kind."""
+    """An ntmp artefact that is missing, damaged, or of the wrong kind."""
 
     exit_code = 3
 

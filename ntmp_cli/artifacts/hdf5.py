@@ -75,7 +75,7 @@ def read(path: Path, element: str) -> Iterator[h5py.File]:
     except NtmpError:
         raise
     except Exception as error:  # h5py has no common error class
-        raise ArtifactError(f"{path}: damaged or foreign: not a readable HDF5 file") from error
+        raise ArtifactError(f"{path}: damaged: not a readable HDF5 file") from error
 
 
 def _require_element(file: h5py.File, path: Path, element: str) -> None:

@@ -276,7 +276,7 @@ def _parse(file: Path, raw: bytes) -> Manifest:
     except ValueError:
         raise ArtifactError(f"{file}: damaged: not valid JSON", hint="Restore it from a copy.") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ArtifactError(f"{file}: foreign: not the manifest of an ntmp artefact")
+        raise ArtifactError(f"{file}: not the manifest of an ntmp artefact")
     version = document.get("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
@@ -299,7 +299,7 @@ def _parse(file: Path, raw: bytes) -> Manifest:
     for entry in files:
         # A manifest may name only files inside its own directory.
         if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts or not entry.path.isprintable():
-            raise ArtifactError(f"{file}: foreign: lists a file outside its directory: {entry.path}")
+            raise ArtifactError(f"{file}: lists a file outside its directory: {entry.path}")
     return replace(manifest, summary=_summary(file, manifest))
 
 

@@ -205,9 +205,9 @@ DAMAGES = [
     (lose_the_manifest, "eval: not an ntmp artefact: it has no manifest.json"),
     (cut_the_manifest, "manifest.json: damaged: not valid JSON"),
     (binary_manifest, "manifest.json: damaged: not valid JSON"),
-    (manifest_of_a_web_page, "manifest.json: foreign: not the manifest of an ntmp artefact"),
-    (manifest_that_is_a_list, "manifest.json: foreign: not the manifest of an ntmp artefact"),
-    (changing(format="zarr"), "manifest.json: foreign: not the manifest of an ntmp artefact"),
+    (manifest_of_a_web_page, "manifest.json: not the manifest of an ntmp artefact"),
+    (manifest_that_is_a_list, "manifest.json: not the manifest of an ntmp artefact"),
+    (changing(format="zarr"), "manifest.json: not the manifest of an ntmp artefact"),
     (changing(kind="cake"), "manifest.json: unknown kind 'cake'"),
     (
         changing(format_version=2),
@@ -234,9 +234,9 @@ DAMAGES = [
     (changing_the_file(sha256=None), WRONG_FIELDS),
     (listing("deep/rows.txt"), WRONG_FIELDS),
     (listing(7), WRONG_FIELDS),
-    (listing("../evil"), "manifest.json: foreign: lists a file outside its directory: ../evil"),
-    (listing("deep/../../evil"), "manifest.json: foreign: lists a file outside its directory: deep/../../evil"),
-    (listing("/etc/passwd"), "manifest.json: foreign: lists a file outside its directory: /etc/passwd"),
+    (listing("../evil"), "manifest.json: lists a file outside its directory: ../evil"),
+    (listing("deep/../../evil"), "manifest.json: lists a file outside its directory: deep/../../evil"),
+    (listing("/etc/passwd"), "manifest.json: lists a file outside its directory: /etc/passwd"),
 ]
 
 
