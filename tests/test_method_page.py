@@ -28,6 +28,7 @@ WITHOUT = {
     *("counting/recorded", "theory/changes", "evaluation/bounded_minimum", "evaluation/comparisons"),
     "evaluation/summary",
     *("learning/tables/data", "learning/tables/estimator_scorer", "learning/tables/exporting"),
+    "learning/tables/lightgbm_library",
     *("learning/tables/scorer", "learning/tables/sound_trees", "learning/tables/training", "learning/tables/trees"),
 }
 
