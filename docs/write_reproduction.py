@@ -98,11 +98,15 @@ def of_paper(cell: Cell) -> dict[str, float]:
 
 
 def count_table(store: TrainingStore) -> str:
-    """`count` and its upper bound, beside the best cell of the paper's row."""
+    """`count` and its upper bound, beside the best cell of the paper's row: the means that the page's conclusions are of.
+
+    Later trainings of the same cells are in the accuracy table.
+    """
+    earlier = TrainingStore(means=store.means)
     rows, short = [], {method: column for column, (_, method) in PAPER_COLUMNS.items()}
     for cell in cells():
         values = [
-            value_of(store, "ours", cell, column, metric)
+            value_of(earlier, "ours", cell, column, metric)
             for column, metric in product(OWN_COLUMNS, ("accuracy", "accuracy_at_prior"))
         ]
         paper = of_paper(cell)
