@@ -98,7 +98,7 @@ def of_paper(cell: Cell) -> dict[str, float]:
 
 
 def count_table(store: TrainingStore) -> str:
-    """`count` and its upper bound, beside the best cell of the paper's row: the means that the page's conclusions are of.
+    """`count` and its upper bound, beside the best cell of the paper's row: the means that the conclusions are of.
 
     Later trainings of the same cells are in the accuracy table.
     """
