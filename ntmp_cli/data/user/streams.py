@@ -14,7 +14,7 @@ BLOCK_BYTES = 2**20
 # Every block costs some microseconds per column. Blocks of wide tables are therefore larger: at least so many rows, but
 # at most so many bytes, because several blocks are in memory at a time.
 LEAST_ROWS = 256
-WIDE_BYTES = 32 * 2**20
+WIDE_BYTES = 64 * 2**20
 # A row longer than a block cannot be read, so a block holds at least so many rows of average length.
 FEWEST_ROWS = 4
 HEAD_BYTES = 2**20

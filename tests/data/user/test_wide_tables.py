@@ -11,6 +11,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from ntmp_cli.data.user import parquet_tables
 from ntmp_cli.data.user.mapping import Roles
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.rows import FeatureColumns, open_table_rows
@@ -117,3 +118,38 @@ def test_a_column_that_is_an_id_and_a_feature_keeps_its_place(tmp_path: Path) ->
     rows = open_table_rows(open_table(path), Roles(), features, required=("tuple",))
     (block,) = rows.rows(Problems())
     np.testing.assert_array_equal(block.cells, [[np.nan, 5, 1], [4, 6, 2]])
+
+
+def _read_by(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], np.ndarray[Any, Any]]:
+    """Which of the two ways a Parquet file is read by, and its values."""
+    used = set()
+
+    def noted(name: str) -> None:
+        read = getattr(parquet_tables, name)
+        monkeypatch.setattr(parquet_tables, name, lambda *given: used.add(name) or read(*given))
+
+    noted("_whole_groups")
+    noted("_batch_by_batch")
+    rows = open_table_rows(open_table(path), Roles(), FeatureColumns(), optional=("id",))
+    return used, np.concatenate([block.cells for block in rows.rows(Problems())])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "group", "way"),
+    [
+        (900, 800, 400, "_whole_groups"),  # groups of more rows than a block, less than readers take
+        (900, 3, 900, "_whole_groups"),
+        (900, 800, 50, "_batch_by_batch"),  # whole groups would be blocks of 50 rows
+        (20_000, 3, 20_000, "_batch_by_batch"),  # would be in memory at once
+    ],
+)
+def test_small_row_groups_are_read_whole_and_others_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, group: int, way: str
+) -> None:
+    monkeypatch.setattr(parquet_tables, "COLUMNS_AT_A_TIME", 300)
+    values = np.random.default_rng(0).normal(size=(rows, columns))
+    table = pa.table({"id": np.arange(rows), **{f"x{j}": values[:, j] for j in range(columns)}})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=group)
+    used, cells = _read_by(tmp_path / "t.parquet", monkeypatch)
+    assert used == {way}
+    np.testing.assert_array_equal(cells, values)
