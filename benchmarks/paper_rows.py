@@ -2,6 +2,7 @@
 
 python -m benchmarks.paper_rows --recipe ours --seeds 0                        # all 18 cells
 python -m benchmarks.paper_rows --recipe literal --seeds 0 --tuples 3:1 --priors 0.5 --columns abs relu
+python -m benchmarks.paper_rows --recipe literal --columns abs --epochs 1      # of the same trainings, the first epoch
 
 The stages, settings and seeds are those of `ntmp run sample_configs/paper/accuracy-N-M.yaml` (literal) and
 `accuracy-N-M-ours.yaml` (ours). What is in the file is skipped, and every training is written when it ends: stop the
@@ -40,11 +41,17 @@ PRIORS = (0.2, 0.5, 0.8)
 SAME = {"literal": {"uu": "ure"}, "ours": {"uu": "ure", "uucor": "abs"}}
 
 
-def study_of(recipe: str, tuples: str, data: str, prior: float, seed: int) -> Study:
-    """The file of the table, with one cell and one seed left of it."""
+def study_of(recipe: str, tuples: str, data: str, prior: float, seed: int, epochs: int | None = None) -> Study:
+    """The file of the table, with one cell and one seed left of it; of its epochs the first `epochs`."""
     name = f"accuracy-{tuples.replace(':', '-')}{'-ours' if recipe == 'ours' else ''}.yaml"
     varied = f"vary.make_tuples={{dataset: [{data}], prior: [{prior}]}}"
-    return resolve(load(PipelineConfig, CONFIGS / name, [f"seeds=[{seed}]", varied]), name)
+    first = [] if epochs is None else [f"train.epochs={epochs}"]
+    return resolve(load(PipelineConfig, CONFIGS / name, [f"seeds=[{seed}]", varied, *first]), name)
+
+
+def name_of(recipe: str, epochs: int | None) -> str:
+    """The recipe's name in the file: trainings of fewer epochs have one of their own."""
+    return recipe if epochs is None else f"{recipe}-{epochs}"
 
 
 def measure_cell(study: Study, wanted: Sequence[TrainingKey], store: TrainingStore, file: Path, work: Path) -> None:
@@ -82,16 +89,16 @@ def code_version() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
-    store = TrainingStore.load(options.file)
+    store, recipe = TrainingStore.load(options.file), name_of(options.recipe, options.epochs)
     for seed, data, tuples, prior in product(options.seeds, options.data, options.tuples, options.priors):
         n, m = map(int, tuples.split(":"))
-        study = study_of(options.recipe, tuples, data, prior, seed)
+        study = study_of(options.recipe, tuples, data, prior, seed, options.epochs)
         columns = options.columns or [name for name in study.config.runs if name not in SAME[options.recipe]]
         if unknown := set(columns) - set(study.config.runs):
             raise SystemExit(f"no such column: {', '.join(sorted(unknown))}; there are {', '.join(study.config.runs)}")
-        keys = [TrainingKey(options.recipe, data, n, m, prior, column, seed) for column in columns]
+        keys = [TrainingKey(recipe, data, n, m, prior, column, seed) for column in columns]
         if missing := [key for key in keys if key not in store.trainings]:
-            folder = f"{options.recipe}-{data}-{n}-{m}-{prior}-{seed}"
+            folder = f"{recipe}-{data}-{n}-{m}-{prior}-{seed}"
             measure_cell(study, missing, store, options.file, options.work / folder)
 
 
@@ -103,6 +110,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tuples", nargs="+", choices=TUPLES, default=TUPLES)
     parser.add_argument("--priors", type=float, nargs="+", choices=PRIORS, default=PRIORS)
     parser.add_argument("--columns", nargs="+", help="names of the file's runs; by default all but equal ones")
+    parser.add_argument("--epochs", type=int, help="only the first epochs; equal to them if the rate is constant")
     parser.add_argument("--file", type=Path, default=FOLDER / "paper.yaml")
     parser.add_argument("--work", type=Path, default=Path("work/paper-rows"))
     return parser.parse_args(arguments)

@@ -9,6 +9,7 @@ python -m docs.write_reproduction
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
@@ -134,6 +135,24 @@ def accuracy_table(store: TrainingStore, recipe: str) -> str:
         rows.append(row)
     header = ["data", "(n,m)", "π", *(name for name, _ in PAPER_COLUMNS.values()), *own.values()]
     return table(header, rows, range(2, len(header))) + "\n\n" + seeds_and_verdicts(store, recipe)
+
+
+def epochs_table(store: TrainingStore) -> str:
+    """ABS by the literal recipe after its first epochs and at its end, beside the paper's cell."""
+    by_epochs = {1: "literal-1", 3: "literal-3", 10: "literal-10", 100: "literal"}
+    rows, best = [], Counter[int]()
+    for cell in cells():
+        values = {epochs: value_of(store, recipe, cell, "abs") for epochs, recipe in by_epochs.items()}
+        known = {epochs: value.mean for epochs, value in values.items() if value is not None}
+        if known:
+            paper, top = of_paper(cell)["ure+abs/source"], max(known, key=lambda epochs: known[epochs])
+            best[top] += known[top] >= paper
+            rows.append([*place(cell), *(str(value or DASH) for value in values.values()), f"{paper:.2f}"])
+    if not rows:
+        return "Not measured."
+    header = ["data", "(n,m)", "π", *(f"after {epochs}" for epochs in by_epochs), "the paper's ABS"]
+    above = f"The best of these epochs is at or above the paper's cell in {best.total()} of {len(rows)} rows."
+    return table(header, rows, range(2, len(header))) + f"\n\n{above} {DASH}: not measured."
 
 
 def seeds_and_verdicts(store: TrainingStore, recipe: str) -> str:
@@ -279,6 +298,7 @@ def regions() -> dict[str, Callable[[], str]]:
         "count": lambda: count_table(paper),
         "accuracy-ours": lambda: accuracy_table(paper, "ours"),
         "accuracy-literal": lambda: accuracy_table(paper, "literal"),
+        "epochs": lambda: epochs_table(paper),
         "small-data": lambda: small_data_table(of_seeds(clamps, chosen_on=False)),
         "adaptive-chosen": lambda: adaptive_table(of_seeds(clamps, chosen_on=True)),
         "adaptive": lambda: adaptive_table(of_seeds(clamps, chosen_on=False)),

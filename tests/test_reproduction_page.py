@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import paper_rows
-from benchmarks.paper_rows import SAME, main, study_of
+from benchmarks.paper_rows import SAME, main, name_of, study_of
 from benchmarks.training_store import CHOICE_SEEDS, TrainingKey, TrainingStore
 from docs.write_reproduction import (
     BEFORE,
@@ -20,6 +20,7 @@ from docs.write_reproduction import (
     cells,
     count_table,
     difference,
+    epochs_table,
     of_seeds,
     regions,
     render,
@@ -157,3 +158,21 @@ def test_seeds_that_variants_were_chosen_on_judge_nothing() -> None:
     assert {key.seed for key in judged.trainings} == {310}
     assert {key.seed for key in chosen.trainings} == {CHOICE_SEEDS[0]}
     assert "| (3,1) | 0.5 | 1 | 40.0 | 50.0 | 0.700 | 0.700 |" in small_data_table(judged)
+
+
+def test_the_table_by_epochs_counts_rows_whose_best_epoch_reaches_the_paper() -> None:
+    store = TrainingStore()
+    for recipe, accuracy in (("literal-1", 0.99), ("literal-10", 0.9), ("literal", 0.8)):
+        store.add(TrainingKey(recipe, "mnist", 3, 1, 0.2, "abs", 0), {**VALUES, "accuracy": accuracy}, commit="abc")
+    store.add(TrainingKey("literal", "mnist", 5, 2, 0.2, "abs", 0), {**VALUES, "accuracy": 0.8}, commit="abc")
+    said = epochs_table(store)
+    assert "| MNIST | (3,1) | 0.2 | 99.00 | – | 90.00 | 80.00 | 95.50 |" in said
+    assert "in 1 of 2 rows" in said
+
+
+def test_a_training_of_few_epochs_is_the_file_with_fewer_epochs() -> None:
+    whole, first = (study_of("literal", "3:1", "mnist", 0.2, 0, epochs) for epochs in (None, 3))
+    for place, training in whole.trainings.items():
+        if "epochs" in type(training).model_fields:
+            assert first.trainings[place] == training.model_copy(update={"epochs": 3})
+    assert name_of("literal", 3) == "literal-3"
