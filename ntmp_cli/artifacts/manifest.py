@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from typing_extensions import TypeVar
 
 from ntmp_cli import __version__
+from ntmp_cli.artifacts.layout import STRATA
+from ntmp_cli.artifacts.long_fields import is_elsewhere, with_long_fields, without_long_fields
 from ntmp_cli.artifacts.summaries import (
     SUMMARIES,
     AuditSummary,
@@ -104,7 +106,8 @@ class Manifest(Generic[S]):
     format_version: int = FORMAT_VERSION
 
     def to_bytes(self) -> bytes:
-        return canonical_json({"format": FORMAT, **asdict(self), "summary": self.summary.to_json()})
+        summary = without_long_fields(self.kind, self.summary.to_json())
+        return canonical_json({"format": FORMAT, **asdict(self), "summary": summary})
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -300,6 +303,9 @@ def _parse(file: Path, raw: bytes) -> Manifest:
         # A manifest may name only files inside its own directory.
         if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts or not entry.path.isprintable():
             raise ArtifactError(f"{file}: lists a file outside its directory: {entry.path}")
+    if is_elsewhere(manifest.kind, document["summary"]):
+        kept = Artifact(file.parent, manifest, "").read_json(STRATA)
+        manifest = replace(manifest, summary=with_long_fields(manifest.kind, document["summary"], kept))
     return replace(manifest, summary=_summary(file, manifest))
 
 

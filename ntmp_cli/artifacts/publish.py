@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ntmp_cli.artifacts.layout import STRATA
 from ntmp_cli.artifacts.locking import new_temporary, remove_stale
+from ntmp_cli.artifacts.long_fields import long_fields
 from ntmp_cli.artifacts.manifest import (
     KINDS,
     MANIFEST,
@@ -173,6 +175,8 @@ def _confirm(out: Path) -> None:
 
 def _write_manifest(staging: Staging, plan: Plan) -> None:
     """The last file of an artefact, once all others are known to be on the disk."""
+    if staging.summary is not None and (aside := long_fields(plan.kind, staging.summary.to_json())):
+        staging.add_json(STRATA, aside)
     path, entries = staging.path, staging.entries()
     summary = _fitting_summary(staging.summary, plan, entries)
     manifest = Manifest(plan.kind, plan.config, plan.seed, plan.inputs, entries, summary, tuple(staging.unhashed))
