@@ -2,6 +2,7 @@
 
 python -m benchmarks.clamps --seeds 310 311 312 313 314            # digits, nine cells, all variants
 python -m benchmarks.clamps --seeds 310 311 312 --data mnist       # 3,000 tuples of MNIST
+python -m benchmarks.clamps --seeds 0 1 2 --rows --variants "flood 1" shrink   # the 18 rows of the paper, our recipe
 
 What is in the file is skipped; stop it at any time. Which variants were worth judging was chosen on the CHOICE_SEEDS of
 training_store.py, by tuples 3:1; `flood` was added before other seeds were run.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from pydantic import Field
 
-from benchmarks.paper_rows import PRIORS, TUPLES, code_version, data_root
+from benchmarks.paper_rows import DATA, PRIORS, TUPLES, code_version, data_root, study_of
 from benchmarks.training_store import FOLDER, METRICS, TrainingKey, TrainingStore
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.config import EvaluateConfig, MakeTuplesConfig, TrainConfig
@@ -126,19 +127,31 @@ VARIANTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
+def small(data: str, spec: str, prior: float, seed: int) -> tuple[MakeTuplesConfig, dict[str, Any]]:
+    """Few tuples, and the defaults of a training."""
+    tuples = MakeTuplesConfig(dataset=data, tuples=(spec,), prior=prior, seed=seed, **SIZES[data])  # type: ignore[arg-type]
+    return tuples, {"prior": prior, "seed": seed, "trace_every": 0}
+
+
+def row_of_paper(data: str, spec: str, prior: float, seed: int) -> tuple[MakeTuplesConfig, dict[str, Any]]:
+    """Tuples and training as in a row of the paper's tables, by our recipe; `abs` and `relu` are in paper.yaml."""
+    study = study_of("ours", spec, data, prior, seed)
+    (cell, tuples), shared = next(iter(study.tuples.items())), ("prior", "seed", "epochs", "trace_every", "augment")
+    training = study.trainings["abs", cell]
+    return tuples, {name: getattr(training, name) for name in shared}
+
+
 def measure(
-    data: str, spec: str, prior: float, seed: int, variants: Sequence[str]
+    tuples_config: MakeTuplesConfig, training: dict[str, Any], variants: Sequence[str]
 ) -> dict[str, dict[str, float | None]]:
     """The test metrics of these variants on the same tuples."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = MakeTuplesConfig(dataset=data, tuples=(spec,), prior=prior, seed=seed, **SIZES[data])  # type: ignore[arg-type]
-        tuples = make_tuples(config, folder / "tuples", data_root=data_root()).path
+        tuples = make_tuples(tuples_config, folder / "tuples", data_root=data_root()).path
         found = {}
         for number, variant in enumerate(variants):
-            settings = {"prior": prior, "seed": seed, "trace_every": 0, **VARIANTS[variant](tuples)}
             out = folder / str(number)
-            train(TrainConfig(**settings), tuples, out, TrainOptions(device="cpu"))
+            train(TrainConfig(**{**training, **VARIANTS[variant](tuples)}), tuples, out, TrainOptions(device="cpu"))
             evaluation = evaluate(EvaluateConfig(metrics=METRICS), [out], folder / f"{number}-evaluation")
             found[variant] = {row["metric"]: row["value"] for row in evaluation.rows}
     return found
@@ -148,17 +161,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     parser.add_argument("--data", choices=tuple(SIZES), default="digits")
+    parser.add_argument("--rows", action="store_true", help="the paper's rows on all of MNIST and FashionMNIST")
     parser.add_argument("--tuples", nargs="+", choices=TUPLES, default=TUPLES)
     parser.add_argument("--variants", nargs="+", choices=tuple(VARIANTS), default=tuple(VARIANTS))
     parser.add_argument("--file", type=Path, default=FILE)
     options = parser.parse_args(arguments)
+    recipe, of_cell, data_sets = ("ours", row_of_paper, DATA) if options.rows else ("default", small, [options.data])
     store, commit = TrainingStore.load(options.file), code_version()
-    for seed, spec, prior in product(options.seeds, options.tuples, PRIORS):
+    for seed, data, spec, prior in product(options.seeds, data_sets, options.tuples, PRIORS):
         n, m = map(int, spec.split(":"))
-        keys = {name: TrainingKey("default", options.data, n, m, prior, name, seed) for name in options.variants}
+        keys = {name: TrainingKey(recipe, data, n, m, prior, name, seed) for name in options.variants}
         missing = [name for name, key in keys.items() if key not in store.trainings]
         started = time.process_time()
-        for name, values in (measure(options.data, spec, prior, seed, missing) if missing else {}).items():
+        for name, values in (measure(*of_cell(data, spec, prior, seed), missing) if missing else {}).items():
             store.add(keys[name], values, commit=commit)
             print(*keys[name], *(f"{value:.3f}" for value in values.values() if value is not None), flush=True)
         if missing:

@@ -229,10 +229,10 @@ def small_data_table(store: TrainingStore) -> str:
     )
 
 
-def adaptive_table(store: TrainingStore) -> str:
+def adaptive_table(store: TrainingStore, data: Sequence[str] = ("digits",)) -> str:
     """Adaptive clamps compared with `abs` and `relu`, over the cells and seeds that all of them have."""
-    variants = [name for name in ADAPTIVE if paired(store, name)]
-    kept = {name: paired(store, name) for name in ("abs", "relu", *variants)}
+    variants = [name for name in ADAPTIVE if paired(store, name, data)]
+    kept = {name: paired(store, name, data) for name in ("abs", "relu", *variants)}
     places = sorted(set.intersection(*(set(one) for one in kept.values())))
     if not variants or not places:
         return "Not measured."
@@ -265,8 +265,10 @@ def adaptive_table(store: TrainingStore) -> str:
     ]
     seeds = sorted({one[-1] for one in places})
     number, named = len({one[:-1] for one in places}), ", ".join(map(str, seeds))
-    said = f"{len(places)} trainings each: {number} cells of digits, seed{'s' if len(seeds) > 1 else ''} {named}."
-    return table(header, rows, range(1, 6)) + f"\n\n{said} Code: {code_of(store)}."
+    names = " and ".join(NAMES.get(one, one) for one in data)
+    said = f"{len(places)} trainings each: {number} cells of {names}, seed{'s' if len(seeds) > 1 else ''} {named}."
+    shown = TrainingStore(values[one] for values in kept.values() for one in places)
+    return table(header, rows, range(1, 6)) + f"\n\n{said} Code: {code_of(shown)}."
 
 
 def of_seeds(store: TrainingStore, *, chosen_on: bool) -> TrainingStore:
@@ -274,9 +276,17 @@ def of_seeds(store: TrainingStore, *, chosen_on: bool) -> TrainingStore:
     return TrainingStore(one for key, one in store.trainings.items() if (key.seed in CHOICE_SEEDS) == chosen_on)
 
 
-def paired(store: TrainingStore, column: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The trainings of one variant on digits, by cell and seed."""
-    found = {key: one for key, one in store.trainings.items() if (key.data, key.column) == ("digits", column)}
+def adaptive_rows(paper: TrainingStore, clamps: TrainingStore) -> str:
+    """Adaptive clamps on the paper's rows by our recipe, beside `abs` and `relu` of the accuracy table."""
+    of_ours = {key: one for key, one in (paper.trainings | clamps.trainings).items() if key.recipe == "ours"}
+    return adaptive_table(TrainingStore(of_ours.values()), DATA)
+
+
+def paired(
+    store: TrainingStore, column: str, data: Sequence[str] = ("digits",)
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The trainings of one variant on these data, by cell and seed."""
+    found = {key: one for key, one in store.trainings.items() if key.data in data and key.column == column}
     return {(*key[1:5], key.seed): one for key, one in found.items()}
 
 
@@ -313,6 +323,7 @@ def regions() -> dict[str, Callable[[], str]]:
         "epochs": lambda: epochs_table(paper),
         "small-data": lambda: small_data_table(of_seeds(clamps, chosen_on=False)),
         "adaptive-chosen": lambda: adaptive_table(of_seeds(clamps, chosen_on=True)),
+        "adaptive-rows": lambda: adaptive_rows(paper, clamps),
         "adaptive": lambda: adaptive_table(of_seeds(clamps, chosen_on=False)),
     }
     return found | {name: lambda name=name: earlier_table(name, earlier) for name in earlier}  # type: ignore[misc]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import paper_rows
+from benchmarks.clamps import VARIANTS, row_of_paper
 from benchmarks.paper_rows import SAME, main, name_of, study_of
 from benchmarks.training_store import CHOICE_SEEDS, TrainingKey, TrainingStore
 from docs.write_reproduction import (
@@ -17,6 +18,7 @@ from docs.write_reproduction import (
     PAGE,
     Value,
     accuracy_table,
+    adaptive_rows,
     cells,
     count_table,
     difference,
@@ -27,6 +29,7 @@ from docs.write_reproduction import (
     small_data_table,
     value_of,
 )
+from ntmp_cli.config import TrainConfig
 from ntmp_cli.learning.method import methods
 
 CELL = ("mnist", 3, 1, 0.5)
@@ -177,3 +180,25 @@ def test_a_training_of_few_epochs_is_the_file_with_fewer_epochs() -> None:
         if "epochs" in type(training).model_fields:
             assert first.trainings[place] == training.model_copy(update={"epochs": 3})
     assert name_of("literal", 3) == "literal-3"
+
+
+@pytest.mark.parametrize("column", ["abs", "relu"])
+def test_adaptive_clamps_are_trained_like_the_rows_that_they_are_compared_with(column: str) -> None:
+    tuples, training = row_of_paper("mnist", "5:2", 0.8, 1)
+    study = study_of("ours", "5:2", "mnist", 0.8, 1)
+    (cell,) = study.tuples
+    assert tuples == study.tuples[cell]
+    assert TrainConfig(**{**training, **VARIANTS[column](Path())}) == study.trainings[column, cell]
+
+
+def test_adaptive_clamps_are_compared_on_the_rows_that_all_have() -> None:
+    paper, clamps = TrainingStore(), TrainingStore()
+    for column, accuracy in (("abs", 0.9), ("relu", 0.88)):
+        for prior in (0.2, 0.5):
+            key = TrainingKey("ours", "mnist", 3, 1, prior, column, 0)
+            paper.add(key, {**VALUES, "accuracy": accuracy}, commit="abc")
+    clamps.add(TrainingKey("ours", "mnist", 3, 1, 0.2, "flood 1", 0), {**VALUES, "accuracy": 0.93}, commit="def")
+    clamps.add(TrainingKey("default", "mnist", 3, 1, 0.5, "flood 1", 0), VALUES, commit="old")
+    said = adaptive_rows(paper, clamps)
+    assert "| abs(term − s.e.) | 93.0 |" in said
+    assert "1 trainings each: 1 cells of MNIST and FashionMNIST, seed 0. Code: `abc`, `def`." in said
