@@ -11,11 +11,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.kinds.store import TABLE_CODE, Cell, Study
-from benchmarks.table_data import STANDARD, Floats, Ints, task
+from benchmarks.table_data import ADULT_ROWS, MAGIC_ROWS, STANDARD, Floats, Ints, task
 
 NAME = "few_labels"
 SIZE, DRAWS = 8, 3
 TUPLES, LABELS = (0, 25, 50, 100, 200, 400, 800), (0, 20, 100, 400)
+ROWS = {"adult": ADULT_ROWS, "magic": MAGIC_ROWS}
 HERE = ("benchmarks/kinds/few_labels.py", "benchmarks/table_data.py", "ntmp_cli/python")
 
 
@@ -28,7 +29,7 @@ def cells(quick: bool) -> Iterator[Cell]:
         for data in STANDARD[:1] if quick else STANDARD:
             for tuples in TUPLES[:2] if quick else TUPLES:
                 for labels in LABELS[:2] if quick else LABELS:
-                    if tuples or labels:
+                    if (tuples or labels) and tuples * SIZE + labels <= ROWS[data]:
                         yield Cell(NAME, f"{data}-{tuples}", row_of(labels), draw)
 
 

@@ -41,9 +41,18 @@ def restore_scorer(config: TrainConfig, task: Task, shape: Sequence[int], weight
         factor, shift = weights["factor"].numpy(), weights["shift"].numpy()
         scorer = build_scorer(method.network, shape, factor, shift, config.seed)
         scorer.load_state_dict(weights)
+        _require_types(weights, scorer)
     except (KeyError, RuntimeError, ValueError, TypeError, IndexError):
         raise ArtifactError("the weights do not fit the network that the manifest describes") from None
     return scorer
+
+
+def _require_types(weights: Mapping[str, Tensor], scorer: Scorer) -> None:
+    """Refuse whole numbers in place of fractions: torch converts parameters, but not what it computes the input by."""
+    statistics = (weights["factor"], weights["shift"])
+    same = (weights[name].dtype == built.dtype for name, built in scorer.state_dict().items())
+    if any(values.dtype != torch.float32 for values in statistics) or not all(same):
+        raise TypeError
 
 
 def read_weights(content: bytes) -> dict[str, Tensor]:

@@ -105,6 +105,19 @@ def test_weights_that_are_no_numbers_are_refused(value, run, rows, ntmp, tmp_pat
     refused(ended, run, "has values that are not finite", tmp_path / "out.csv")
 
 
+@pytest.mark.parametrize("part", ["factor", "shift", "weight"])
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64"])
+def test_weights_of_another_type_are_refused(part, dtype, run, rows, ntmp, tmp_path):
+    weights = load_file(run / "model.safetensors")
+    name = next(name for name in weights if name.endswith(part))
+    weights[name] = weights[name].astype(dtype)
+    save_file(weights, run / "model.safetensors")
+    rehash(run)
+    refused(ntmp("predict", run, rows, "--out", tmp_path / "out.csv"), run, "the weights", tmp_path / "out.csv")
+    exported = ntmp("export", run, "--format", "torchscript", "--out", tmp_path / "out.pt")
+    refused(exported, run, "the weights", tmp_path / "out.pt")
+
+
 def test_weights_whose_scores_overflow_are_refused(run, rows, ntmp, tmp_path):
     weights = load_file(run / "model.safetensors")
     save_file({name: np.full_like(values, 3e38) for name, values in weights.items()}, run / "model.safetensors")
