@@ -2,6 +2,7 @@
 
 python -m benchmarks.clamps --seeds 310 311 312 313 314            # digits, nine cells, all variants
 python -m benchmarks.clamps --seeds 310 311 312 --data mnist       # 3,000 tuples of MNIST
+python -m benchmarks.clamps --seeds 310 311 312 313 314 --variants abs "abs, prior estimated" "abs, intercept by shares"
 python -m benchmarks.clamps --seeds 0 1 2 --rows --variants "flood 1" shrink   # the 18 rows of the paper, our recipe
 
 What is in the file is skipped; stop it at any time. Which variants were worth judging was chosen on the CHOICE_SEEDS of
@@ -24,11 +25,12 @@ from pydantic import Field
 from benchmarks.paper_rows import DATA, PRIORS, TUPLES, code_version, data_root, study_of
 from benchmarks.training_store import FOLDER, METRICS, TrainingKey, TrainingStore
 from ntmp_cli.artifacts import open_artifact
-from ntmp_cli.config import EvaluateConfig, MakeTuplesConfig, TrainConfig
+from ntmp_cli.config import EstimatePriorConfig, EvaluateConfig, MakeTuplesConfig, TrainConfig
 from ntmp_cli.learning.lengths import default_batch
 from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.methods.ure import RiskSettings, Ure
 from ntmp_cli.learning.risk import LOSSES, partial_risks
+from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.train import TrainOptions, train
@@ -100,13 +102,24 @@ def sixteen_batches(tuples: Path) -> dict[str, Any]:
     return {
         "method": "ure",
         "clamp": "abs",
-        "batch_size": default_batch(open_artifact(tuples, "tuples").summary.task(), 1024, 32),
+        "batch_size": default_batch(open_artifact(tuples, "tuples").summary.task(), 1024, 32, None),
         "epochs": 30,
     }
 
 
 def plain(**settings: Any) -> Callable[[Path], dict[str, Any]]:
     return lambda _: {"method": "ure", **settings}
+
+
+def estimated(**settings: Any) -> Callable[[Path], dict[str, Any]]:
+    """The same with the estimate of `ntmp estimate-prior` in place of the known prior."""
+
+    def of(tuples: Path) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as name:
+            estimate = estimate_prior(EstimatePriorConfig(), tuples, Path(name) / "prior")
+            return {"method": "ure", "prior": estimate.summary.prior, **settings}
+
+    return of
 
 
 def adaptive(adapt: str, strength: float) -> Callable[[Path], dict[str, Any]]:
@@ -116,6 +129,9 @@ def adaptive(adapt: str, strength: float) -> Callable[[Path], dict[str, Any]]:
 VARIANTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "abs, sixteen batches": sixteen_batches,
     "abs": plain(clamp="abs"),
+    "abs, intercept by shares": plain(clamp="abs", intercept="shares"),
+    "abs, prior estimated": estimated(clamp="abs"),
+    "abs, prior estimated, intercept by shares": estimated(clamp="abs", intercept="shares"),
     "relu": plain(clamp="relu"),
     "none": plain(clamp="none"),
     "slack 1": adaptive("slack", 1.0),

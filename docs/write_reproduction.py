@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from benchmarks.paper_rows import DATA, PRIORS, SAME, TUPLES
-from benchmarks.training_store import CHOICE_SEEDS, FOLDER, TrainingStore
+from benchmarks.training_store import CHOICE_SEEDS, FOLDER, METRICS, TrainingStore
 from docs.write_readme import with_region
 from ntmp_cli.reporting.paper import paper_cells
 
@@ -45,6 +45,11 @@ ADAPTIVE = {
     "mean-abs": "sign of a running mean",
     "mean-relu": "stop by a running mean",
     "shrink": "abs(term), weight t²/(t² + s.e.²)",
+}
+OPTIONS = {
+    "abs, intercept by shares": "known prior, `--intercept shares`",
+    "abs, prior estimated": "estimated prior",
+    "abs, prior estimated, intercept by shares": "estimated prior, `--intercept shares`",
 }
 DASH = "–"
 Cell = tuple[str, int, int, float]
@@ -229,6 +234,25 @@ def small_data_table(store: TrainingStore) -> str:
     )
 
 
+def options_table(store: TrainingStore) -> str:
+    """`ure+abs` with an estimated prior and with the intercept by shares, compared with the known prior and neither."""
+    plain = paired(store, "abs")
+    rows = []
+    for name in ("abs", *OPTIONS):
+        values = paired(store, name)
+        places = sorted(plain.keys() & values.keys())
+        if not places:
+            continue
+        means = [np.mean([values[one][metric] for one in places]) for metric in METRICS[:3]]
+        shown = [f"{100 * means[0]:.1f}", f"{100 * means[1]:.1f}", f"{means[2]:.3f}"]
+        beside = [difference(plain, values, places, metric) if name != "abs" else DASH for metric in METRICS[:2]]
+        rows.append([OPTIONS.get(name, "known prior"), str(len(places)), *shown, *beside])
+    if len(rows) < 2:
+        return "Not measured."
+    header = ["`ure+abs`", "trainings", "accuracy", "at π", "AUROC", "accuracy minus the first row", "at π"]
+    return table(header, rows, range(1, 7))
+
+
 def adaptive_table(store: TrainingStore, data: Sequence[str] = ("digits",)) -> str:
     """Adaptive clamps compared with `abs` and `relu`, over the cells and seeds that all of them have."""
     variants = [name for name in ADAPTIVE if paired(store, name, data)]
@@ -300,7 +324,7 @@ def by_cell(values: dict[tuple[Any, ...], dict[str, Any]], places: Sequence[tupl
 def difference(before: Any, after: Any, places: Sequence[tuple[Any, ...]], metric: str) -> str:
     """The mean paired difference with its standard error, and how often it is above 0."""
     values = np.array([after[one][metric] - before[one][metric] for one in places])
-    percent = metric == "accuracy"
+    percent = metric.startswith("accuracy")
     scale, digits, unit = (100, 1, " points") if percent else (1, 3, f" of {metric.upper()}")
     error = scale * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
     mean = f"{scale * values.mean():+.{digits}f} ± {error:.{digits}f}{unit}"
@@ -322,6 +346,7 @@ def regions() -> dict[str, Callable[[], str]]:
         "accuracy-literal": lambda: accuracy_table(paper, "literal"),
         "epochs": lambda: epochs_table(paper),
         "small-data": lambda: small_data_table(of_seeds(clamps, chosen_on=False)),
+        "small-data-options": lambda: options_table(of_seeds(clamps, chosen_on=False)),
         "adaptive-chosen": lambda: adaptive_table(of_seeds(clamps, chosen_on=True)),
         "adaptive-rows": lambda: adaptive_rows(paper, clamps),
         "adaptive": lambda: adaptive_table(of_seeds(clamps, chosen_on=False)),

@@ -186,6 +186,7 @@ def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> Non
         console,
         {
             "directory": path,
+            **_paper_words(estimate),
             "class prior π": f"{value}, {level} interval {interval} ({estimate['estimator']})",
             "rate of the tuples": f"{estimate['tuple_rate']:.4f}",
             "upper bound": f"{bound['value']:.4f}, {bound['confident']:.4f} at {level}",
@@ -202,6 +203,15 @@ def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> Non
     print_table(console, table)
     for warning in estimate["warnings"]:
         print_text(console, f"warning: {warning}")
+
+
+def _paper_words(estimate: Mapping[str, Any]) -> dict[str, str]:
+    """How the paper's protocol got its number, and its Neyman–Pearson bound as the paper reads it."""
+    if (facts := estimate["paper_protocol"]) is None:
+        return {}
+    bound = estimate["neyman_pearson_as_in_the_paper"]["value"]
+    trained = f"{facts['score_model']} on {facts['proxies']:,} positive proxies against U, by {facts['validated_by']}"
+    return {"the paper's protocol": f"{trained}; Neyman–Pearson bound {bound:.4f}"}
 
 
 def _interval(ci: Sequence[float] | None) -> str:

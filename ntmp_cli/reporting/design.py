@@ -158,7 +158,9 @@ def _loss(facts: DesignFacts) -> Section:
     loss = facts["loss"]
     lines = [("loss", f"{loss['name']}, L = {loss['lipschitz']:g}")]
     if loss["range"] is None:
-        lines.append(("B", "none, so that no bound holds: scores must be bounded (`--score-bound`)"))
+        lines.append(
+            ("B", "none: values in B hold once scores are bounded, B then being the largest loss (`--score-bound`)")
+        )
     elif loss["score_bound"] is None:
         lines.append(("B", f"{loss['bound']:g}"))
     else:
@@ -309,7 +311,11 @@ def _times(value: float | None) -> str:
 def _bound(bound: DesignFacts, *, excess: bool = True) -> str:
     if bound["value"] is None:
         return NO_BOUND
-    more = ", vacuous" if bound["vacuous"] else f", excess risk {bound['excess_risk']:.3g} B" if excess else ""
+    more = f", excess risk {bound['excess_risk']:.3g} B" if excess else ""
+    if bound["vacuous"]:
+        more = ", vacuous"
+    elif excess and bound["excess_vacuous"]:
+        more += " (vacuous)"
     return f"{bound['value']:.3g} B{more}"
 
 

@@ -34,7 +34,9 @@ class Operating:
 
 def operating_of(run: Mapping[str, Any]) -> Operating:
     strata = tuple((n, m, count) for n, m, count in run["task"]["strata"])
-    return Operating(run["tuples"], run["prior"], run["trained_prior"], run["mean_rate"], strata)
+    return Operating(
+        run["tuples"], run["prior"], run["trained_prior"], run["mean_rate"], strata, run.get("dataset", "")
+    )
 
 
 def operating_of_summary(run: RunSummary) -> Operating:
@@ -42,8 +44,8 @@ def operating_of_summary(run: RunSummary) -> Operating:
     return Operating(run.tuples, run.prior, run.trained_prior, run.mean_rate, strata, run.dataset)
 
 
-def sweep_caption(runs: Sequence[Operating], seeds: Sequence[int]) -> str:
-    """The data of a sweep: data sets, strata with ᾱ, the range of Δ_op, and the seeds."""
+def data_caption(runs: Sequence[Operating], seeds: Sequence[int]) -> str:
+    """The data of a figure: data sets, strata with ᾱ, the range of Δ_op, and the seeds."""
     datasets = ", ".join(dict.fromkeys(run.dataset for run in runs))
     gaps = [run.gap for run in runs]
     gap = f"{gaps[0]:.4f}" if max(gaps) - min(gaps) < 5e-5 else f"{min(gaps):.4f} to {max(gaps):.4f}"

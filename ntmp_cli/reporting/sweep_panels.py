@@ -78,7 +78,8 @@ def _test_words(results: SweepResults) -> Iterator[str]:
             continue
         who = f"{results.labels[test.run]} against {results.labels[test.reference]}"
         p = "p < 1e-6" if over.p < 1e-6 else f"p = {over.p:.2g}"
-        yield f"{judge} of {who} over all points: {over.difference:+.4f}, {p} ({over.pairs} pairs)."
+        seeds = f"{over.pairs} seed{'s' if over.pairs > 1 else ''}, each by its mean over the points"
+        yield f"{judge} of {who} over all points: {over.difference:+.4f}, {p} ({seeds})."
     if results.tests:
         least = min(test.least_p for test in results.tests)
         can = f"; with so few seeds p cannot be below {least:.2g} at a point" if least >= 0.05 else ""

@@ -68,7 +68,7 @@ from ntmp_cli.evaluation.metrics import (
     metrics,
 )
 from ntmp_cli.evaluation.rankings import rankings
-from ntmp_cli.evaluation.summary import Row, summarise
+from ntmp_cli.evaluation.summary import DataCell, Row, cell_of, summarise
 from ntmp_cli.evaluation.temperature import counts_temperature
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.progress import long_step
@@ -371,6 +371,10 @@ def _entries(groups: Sequence[dict[str, Any]]) -> list[MethodVariant]:
     return [method_variant_of(cast(Row, group)) for group in groups]
 
 
+# Runs without a reference that a warning names.
+SHOWN_ALONE = 5
+
+
 def _say_what_is_compared(
     given: str | None, reference: str | None, compared: Sequence[Comparison], groups: Sequence[dict[str, Any]]
 ) -> None:
@@ -391,3 +395,18 @@ def _say_what_is_compared(
         log.warning("--reference %s: nothing to compare, because there is no other method", reference)
     elif not any(comparison["pairs"] for comparison in compared):
         log.warning("--reference %s: nothing to compare, because it has no seed and data in common", reference)
+    elif alone := _without_reference(chosen, groups):
+        log.warning(
+            "--reference %s: it has no run on the data and prior of these, which are not compared: %s",
+            reference,
+            "; ".join(alone[:SHOWN_ALONE]) + (f" and {len(alone) - SHOWN_ALONE} more" if alone[SHOWN_ALONE:] else ""),
+        )
+
+
+def _without_reference(chosen: Reference, groups: Sequence[dict[str, Any]]) -> list[str]:
+    """The variants in cells where the reference has no run, with their cells."""
+    cells: dict[DataCell, list[MethodVariant]] = {}
+    for group in groups:
+        cells.setdefault(cell_of(cast(Row, group)), []).append(method_variant_of(cast(Row, group)))
+    alone = {cell: entries for cell, entries in cells.items() if not any(chosen.includes(entry) for entry in entries)}
+    return list(dict.fromkeys(f"{entry} ({cell})" for cell, entries in alone.items() for entry in entries))

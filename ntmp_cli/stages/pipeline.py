@@ -23,6 +23,7 @@ from ntmp_cli.learning.method import methods
 from ntmp_cli.learning.model_choice import require_model
 from ntmp_cli.learning.results import Watcher
 from ntmp_cli.prior.estimator import priors
+from ntmp_cli.reporting.paper import paper_cells
 from ntmp_cli.settings import build
 from ntmp_cli.stages.cross_fit_options import CrossFitOptions
 from ntmp_cli.stages.estimate_prior import estimate_prior
@@ -97,11 +98,24 @@ def resolve(config: PipelineConfig, where: str) -> Study:
     for (name, _), training in () if estimates else trainings.items():
         training.known_prior(f"{where}: train with runs.{name}")
     _require_known_names(config, list(tuples.values()), list(trainings.values()))
+    _require_data_of_the_paper(config, tuples.values(), where)
     return Study(tuples, trainings, estimates, config)
 
 
 def _of(varied: Mapping[str, Any]) -> str:
     return "".join(f", {key} {value}" for key, value in varied.items())
+
+
+def _require_data_of_the_paper(config: PipelineConfig, tuples: Iterable[MakeTuplesConfig], where: str) -> None:
+    """Refuse a comparison with the paper that could only fail after all trainings."""
+    if config.report.compare != "paper":
+        return
+    known = sorted({cell.dataset for cell in paper_cells()})
+    if not any(made.dataset in known for made in tuples):
+        raise UsageError(
+            f"{where}: report.compare: paper: the paper has no results on these data",
+            hint=f"It has {', '.join(known)}; or leave `compare` out.",
+        )
 
 
 def _require_plain_names(config: PipelineConfig, where: str) -> None:

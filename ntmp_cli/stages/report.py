@@ -30,7 +30,7 @@ from ntmp_cli.reporting.dots import dots_as_text, dots_caption, method_dots
 from ntmp_cli.reporting.figures import Curve, Diagram, learning_curves, reliability_diagrams
 from ntmp_cli.reporting.grid import metric_grid
 from ntmp_cli.reporting.iteration_curves import accuracy_by_iteration
-from ntmp_cli.reporting.operating import operating_of, operating_words
+from ntmp_cli.reporting.operating import data_caption, operating_of, operating_words
 from ntmp_cli.reporting.overview import DEFAULT_METRICS as OVERVIEW_METRICS
 from ntmp_cli.reporting.overview import Overview, overview_table
 from ntmp_cli.reporting.page import Page, PageFigure, PageTable, render_page
@@ -262,6 +262,8 @@ CAPTIONS = {
         "split. On the diagonal, predicted probabilities equal observed shares.",
     ),
 }
+# Figures of the paper, whose captions name the data.
+FIGURES_OF_DATA = ("accuracy-by-iteration", "metrics-against-prior")
 WARMUP = (
     "Dotted line: the end of the warm-up. Until then the training objective contains a warm-up term, whose weight "
     "falls to 0; it decides which class is positive. From then on self-training masks features and its "
@@ -304,6 +306,9 @@ def _page_figure(name: str, svg: bytes, evaluation: Evaluation) -> PageFigure:
     warms_up = any(row.get("warmup_end") is not None for row in evaluation.curves)
     if name == "learning-curves" and warms_up:
         caption = f"{caption} {WARMUP}"
+    if name in FIGURES_OF_DATA:
+        seeds = sorted({int(run["seed"]) for run in evaluation.runs})
+        caption = f"{caption} {data_caption([operating_of(run) for run in evaluation.runs], seeds)}"
     return PageFigure(name, heading, caption, svg)
 
 

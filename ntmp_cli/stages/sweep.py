@@ -42,7 +42,7 @@ from ntmp_cli.errors import ArtifactError, FailedCellsError, InterruptedRunError
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.interrupts import stop_requested
 from ntmp_cli.plugins import plugin_files, plugin_settings
-from ntmp_cli.reporting.operating import operating_of_summary, sweep_caption
+from ntmp_cli.reporting.operating import data_caption, operating_of_summary
 from ntmp_cli.reporting.sweep_panels import SweepResults, sweep_image
 from ntmp_cli.settings import build
 from ntmp_cli.stages.evaluate import run_metrics
@@ -409,7 +409,7 @@ def _publish_results(
         tests = point_tests(plan, values)
         compared = [row for test in tests for row in test.rows(plan.config.judge)]
         staging.add_json("tests.json", compared, rows=len(compared))
-        caption = sweep_caption([operating_of_summary(run.summary) for run in runs.values()], plan.config.seeds)
+        caption = data_caption([operating_of_summary(run.summary) for run in runs.values()], plan.config.seeds)
         results = SweepResults(plan, points, windows, labels, tests)
         for kind, image in sweep_image(results, caption, failed).items():
             staging.add_bytes(f"sweep.{kind}", image)

@@ -1,4 +1,8 @@
-"""Paired tests over seeds of every run against the reference, at single points of a sweep and over all points."""
+"""Paired tests over seeds of every run against the reference, at single points of a sweep and over all points.
+
+Trainings of one seed at several points share its data, so that they are not independent pairs. Over all points, a pair
+is a seed, with the mean of its differences.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ MARKS = (("***", 0.001), ("**", 0.01), ("*", 0.05))
 
 @dataclass(frozen=True)
 class PointTest:
-    """One point: pairs of seeds that both runs have, mean difference to the reference, p before and after Holm."""
+    """One point, or all: seeds that both runs have, mean difference to the reference, p before and after Holm."""
 
     position: Mapping[str, Any]
     pairs: int
@@ -32,7 +36,7 @@ class PointTest:
 
 @dataclass(frozen=True)
 class RunTest:
-    """A run against the reference: at every point, and over the pairs of all points."""
+    """A run against the reference: at every point, and by the mean of each seed over the points."""
 
     run: str
     reference: str
@@ -63,27 +67,34 @@ def point_tests(plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]
     cells = {(cell.run, repr(cell.position), cell.seed): cell for cell in plan.cells}
     positions = {repr(cell.position): cell.position for cell in plan.cells}
 
-    def differences(run: str, position: str) -> list[float]:
-        found = []
+    def differences(run: str, position: str) -> dict[int, float]:
+        found = {}
         for seed in plan.config.seeds:
             mine, other = (_value(cells.get((name, position, seed)), plan, values) for name in (run, reference))
             if mine is not None and other is not None:
-                found.append(mine - other)
+                found[seed] = mine - other
         return found
 
     tests = []
     for run in (name for name in plan.runs if name != reference):
-        by_position = {name: differences(run, name) for name in positions}
+        by_seed = {name: differences(run, name) for name in positions}
+        by_position = {name: list(found.values()) for name, found in by_seed.items()}
         p_values = {name: wilcoxon(np.array(found)).p for name, found in by_position.items() if found}
         corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
         points = tuple(
             PointTest(positions[name], len(found), _mean(found), p_values.get(name), corrected.get(name))
             for name, found in by_position.items()
         )
-        pooled = [difference for found in by_position.values() for difference in found]
-        p = wilcoxon(np.array(pooled)).p if pooled else None
-        tests.append(RunTest(run, reference, points, PointTest({}, len(pooled), _mean(pooled), p, p)))
+        tests.append(RunTest(run, reference, points, _over_points(list(by_seed.values()))))
     return tests
+
+
+def _over_points(by_seed: Sequence[Mapping[int, float]]) -> PointTest:
+    """The test of the seeds' mean differences, given the differences of each point by seed."""
+    seeds = sorted(set().union(*by_seed))
+    means = [float(np.mean([found[seed] for found in by_seed if seed in found])) for seed in seeds]
+    p = wilcoxon(np.array(means)).p if means else None
+    return PointTest({}, len(means), _mean(means), p, p)
 
 
 def _value(cell: SweepCell | None, plan: SweepPlan, values: Mapping[str, Mapping[str, float | None]]) -> float | None:

@@ -286,8 +286,9 @@ def _sizes(sizes: tuple[int, int] | None) -> DesignFacts | None:
 
 
 def _bound(value: float | None, largest: float = 1.0) -> DesignFacts:
-    """A bound on the bias, the bound on the excess risk that follows (Eq. 98), and whether it is informative."""
+    """A bound on the bias, the bound on the excess risk that follows (Eq. 98), and whether each is informative."""
     if value is None:
-        return {"value": None, "excess_risk": None, "vacuous": True}
+        return {"value": None, "excess_risk": None, "vacuous": True, "excess_vacuous": True}
     value = 0.0 if value < ROUNDING else value
-    return {"value": value, "excess_risk": 2 * value, "vacuous": value > largest}
+    excess = 2 * value
+    return {"value": value, "excess_risk": excess, "vacuous": value > largest, "excess_vacuous": excess > largest}

@@ -160,6 +160,15 @@ def test_strata_that_were_asked_for_stay_but_are_warned_of(noisy, tmp_path, capl
     assert "the risk is biased" in caplog.text
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_may_be_noisy_are_named_where_the_prior_is_too_near_to_tell(seed, tmp_path, caplog) -> None:
+    few = {"num_tuples": 300, "unlabeled_size": 300, "seed": seed}
+    noisy = MakeTuplesConfig(dataset=GAUSSIANS, tuples=("3:1",), prior=0.36, count_noise=0.2, **few)
+    make_tuples(noisy, tmp_path / "tuples")
+    trained(tmp_path / "tuples", tmp_path / "run", prior=0.36, epochs=1)
+    assert "off by one" in caplog.text
+
+
 @pytest.mark.parametrize("method", ["ure", "uu"])
 def test_noise_that_is_told_corrects_the_rates(noisy, tmp_path, caplog, method) -> None:
     run = trained(noisy, tmp_path / "run", method=method, count_noise=0.3)

@@ -55,7 +55,10 @@ def test_counts_learn_where_the_risk_cannot(ntmp_done):
     assert first["grave"] is False
     assert first["text"].startswith("`count`, the default, learns from these tuples")
     assert facts["conditioning"]["inflation_over_labels"] is None
-    assert facts["prior_error"]["paper_bound"] == {"value": None, "excess_risk": None, "vacuous": True}
+    assert facts["prior_error"]["paper_bound"] == {
+        **{"value": None, "excess_risk": None},
+        **{"vacuous": True, "excess_vacuous": True},
+    }
 
 
 def test_advice_followed_on_the_command_line_keeps_the_margin(ntmp_done):
@@ -99,6 +102,16 @@ def test_a_bound_above_the_losses_own_is_called_vacuous(ntmp_done):
     assert line.rstrip().endswith("B, vacuous")
 
 
+def test_an_excess_risk_above_the_losses_bound_is_called_vacuous_where_the_bias_is_not(ntmp_done):
+    words = ("design", "--tuple", "3:1", "--prior", 0.5, "--prior-error", 0.01, "--loss", "logistic")
+    facts = ntmp_done(*words, "--json").json["prior_error"]["paper_bound"]
+    assert (facts["value"], facts["excess_risk"]) == (pytest.approx(0.72), pytest.approx(1.44))
+    assert (facts["vacuous"], facts["excess_vacuous"]) == (False, True)
+    shown = " ".join(ntmp_done(*words).out.split())
+    assert "the paper's bound 2B|δ|/γ² 0.72 B, excess risk 1.44 B (vacuous)" in shown
+    assert "B none: values in B hold once scores are bounded" in shown
+
+
 def test_the_error_of_the_prior_has_a_sign(ntmp_done):
     words = ("design", "--tuple", "3:1", "--prior", 0.5, "--prior-error")
     away, towards = (ntmp_done(*words, error, "--json").json["prior_error"] for error in (0.02, -0.02))
@@ -130,7 +143,7 @@ def test_lipschitz_losses_have_bounds_by_the_largest_score(ntmp_done):
     words = ("design", "--tuple", "3:1", "--prior", 0.6, "--loss", "logistic")
     unbounded = ntmp_done(*words, "--json").json["loss"]
     assert (unbounded["bound"], unbounded["in_paper"], unbounded["range"]) == (None, None, None)
-    assert "scores must be bounded (`--score-bound`)" in " ".join(ntmp_done(*words).out.split())
+    assert "values in B hold once scores are bounded" in " ".join(ntmp_done(*words).out.split())
     bounded = ntmp_done(*words, "--score-bound", 5, "--json").json["loss"]
     assert bounded["in_paper"] == 5
     assert bounded["range"] == pytest.approx(5)  # log(1 + e⁵) − log(1 + e⁻⁵)

@@ -101,6 +101,10 @@ def test_the_papers_estimator_has_a_score_model_of_its_own(gaussian, ntmp_done, 
     assert result["estimators"]["paper"]["value"] == pytest.approx(again.estimate.value, abs=1e-3)
     assert result["neyman_pearson_as_in_the_paper"]["value"] == pytest.approx(again.bound.value, abs=1e-3)
     assert estimate["paper_protocol"] is None
+    with_words = ("estimate-prior", "--tuples", tuples, *LIGHT, *more, "--estimator", "paper", "--out", tmp_path / "q")
+    shown = " ".join(ntmp_done(*with_words).out.split())
+    words = f"two-layer network on {facts['proxies']:,} positive proxies against U, by 10 folds"
+    assert f"{words}; Neyman–Pearson bound {result['neyman_pearson_as_in_the_paper']['value']:.4f}" in shown
 
 
 def test_training_takes_the_estimate_and_records_where_it_came_from(gaussian, ntmp_done, tmp_path):

@@ -21,6 +21,7 @@ from ntmp_cli.artifacts.scores import read_scores
 from ntmp_cli.evaluation.calibration import temperature_by_counts, temperature_by_labels
 
 TUPLES = ("--dataset", "digits", "--tuple", "3:1", "--prior", 0.3, "--num-tuples", 60, "--unlabeled-size", 80)
+TUPLES_ELSEWHERE = tuple(0.8 if word == 0.3 else word for word in TUPLES)
 HELDOUT = ("--heldout-share", 0.3)
 TRAINING = ("--prior", 0.3, "--model", "linear", "--epochs", 2, "--select", "last")
 
@@ -75,6 +76,16 @@ def test_a_run_without_its_partner_is_named(runs, ntmp_done, tmp_path):
     ended = ntmp_done("evaluate", *chosen, *options, "--if-exists", "overwrite", "--wide")
     assert "2 paired seeds; two seeds cannot prove it." in ended.out
     assert "Missing pairs: ure+relu seed 1: no run of ure+relu" in " ".join(ended.out.split())
+
+
+def test_runs_on_data_without_the_reference_are_named(runs, ntmp_done, tmp_path):
+    elsewhere = tmp_path / "t"
+    ntmp_done("make-tuples", *TUPLES_ELSEWHERE, "--out", elsewhere)
+    ntmp_done("train", "--tuples", elsewhere, "--method", "ure", *TRAINING, "--out", tmp_path / "alone")
+    given = [*sorted(runs.glob("run-*")), tmp_path / "alone"]
+    ended = ntmp_done("evaluate", *given, "--reference", "discriminant", "--json", "--out", tmp_path / "e")
+    assert "--reference discriminant: it has no run on the data and prior of these" in ended.err
+    assert "which are not compared: ure+relu (digits 3:1" in ended.err
 
 
 def test_without_a_reference_the_first_run_given_is_it(runs, ntmp_done, tmp_path):

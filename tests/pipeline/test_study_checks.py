@@ -33,6 +33,7 @@ def study(folder: Path, rest: str = "", trace_every: int = 1) -> list[str]:
     ("wrong", "message"),
     [
         ("report: {metrics: [acuracy]}", "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ("report: {compare: paper}", "report.compare: paper: the paper has no results on these data"),
         ("evaluate: {metrics: [apx]}", "unknown metric 'apx'"),
         ("evaluate: {reference: ure+abs}", "no run is of method 'ure+abs'; choose from: ure+relu"),
         ("  other: {model: lienar}", "unknown model 'lienar'; did you mean 'linear'?"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ntmp_cli.reporting.operating import Operating, operating_of, operating_words, strata_text, sweep_caption
+from ntmp_cli.reporting.operating import Operating, data_caption, operating_of, operating_words, strata_text
 
 
 def test_the_gap_is_a_mean_over_runs_and_shows_its_range_where_priors_were_estimated() -> None:
@@ -25,7 +25,7 @@ def test_mixed_tuples_are_given_by_their_rate_and_stratum_sizes() -> None:
 
 def test_the_caption_of_a_sweep_names_data_tuples_rate_strata_gaps_and_seeds() -> None:
     runs = [Operating("3:1", prior, prior, 1 / 3, ((3, 1, 100),), "mnist") for prior in (0.2, 0.8)]
-    assert sweep_caption(runs, (0, 1, 2)) == (
+    assert data_caption(runs, (0, 1, 2)) == (
         "Data: mnist. Tuples 3:1: ᾱ = 0.3333, (3, 1) × 100. Δ_op = |ᾱ − π̂| = 0.1333 to 0.4667. Seeds: 0, 1, 2."
     )
 

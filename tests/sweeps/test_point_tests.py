@@ -41,9 +41,9 @@ def test_every_point_is_a_paired_test_against_the_first_run_and_all_points_are_o
     assert sorted(point.p_holm or 0.0 for point in test.points) == pytest.approx(
         [2 * by_p[0], max(2 * by_p[0], by_p[1])]
     )
-    pooled = [difference for found in expected for difference in found]
-    assert (test.overall.pairs, test.overall.difference) == (12, pytest.approx(np.mean(pooled)))
-    assert test.overall.p == pytest.approx(stats.wilcoxon(pooled, method="exact").pvalue)
+    by_seed = np.mean(expected, axis=0)
+    assert (test.overall.pairs, test.overall.difference) == (6, pytest.approx(np.mean(expected)))
+    assert test.overall.p == pytest.approx(stats.wilcoxon(by_seed, method="exact").pvalue)
     assert [row["scope"] for row in test.rows("ap")] == ["point", "point", "overall"]
 
 
@@ -66,7 +66,14 @@ def test_seeds_that_one_run_lacks_are_left_out_of_its_pairs() -> None:
     values[undefined] = {"ap": None}
     (test,) = point_tests(swept, values)
     assert [point.pairs for point in test.points] == [4, 6]
-    assert test.overall.pairs == 10
+    assert test.overall.pairs == 6  # two of the seeds by one point
+
+
+def test_points_of_one_seed_are_no_independent_pairs() -> None:
+    """Two seeds cannot prove anything, however many points a sweep has."""
+    swept = plan(2, rates=tuple(np.linspace(0, 0.4, 20)))
+    (test,) = point_tests(swept, values_of(swept))
+    assert (test.overall.pairs, test.overall.p) == (2, 0.5)
 
 
 @pytest.mark.parametrize(("p", "mark"), [(0.0009, "***"), (0.001, "**"), (0.01, "*"), (0.05, ""), (None, "")])

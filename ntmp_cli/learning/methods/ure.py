@@ -166,23 +166,32 @@ class Ure(GradientMethod):
             return
         from ntmp_cli.learning.closed_form import training_blocks
         from ntmp_cli.learning.groups import NO_GAP
-        from ntmp_cli.learning.noisy_counts import count_scatter
+        from ntmp_cli.learning.noisy_counts import count_scatter, scatter_around_one_count
 
         scatter = count_scatter(training_blocks(self.config, source), self.task, self.prior)
-        if scatter is None or not scatter.is_noisy:
-            return
         poolable = abs(self._mean_rate - self.prior) >= max(self.risk.margin, NO_GAP)
+        if scatter is None or not scatter.is_noisy:
+            # Near the prior, the means of the groups are too near each other to tell.
+            if not poolable and scatter_around_one_count(self.task):
+                log.warning(
+                    "the counts scatter about one count as if some were off by one, which these data can neither "
+                    "confirm nor average out. If they are, the risk is biased: pass the rate of wrong counts "
+                    "(count_noise), or use the method 'count'"
+                )
+            return
         if self.risk.mixing == "auto" and poolable:
             self._mixing = "pooled"
             # Of all tuples: the mean rate of a batch would have the noise of its few counts.
             self._weigh(self._mean_rate)
-            done = "all tuples share their mean rate (mixing 'pooled'), in which the errors average out"
+            done = "All tuples share their mean rate (mixing 'pooled'), in which the errors average out"
         elif self.risk.mixing == "auto":
-            done = f"but their mean rate {self._mean_rate:.3g} is too near the prior to pool them: the risk is biased"
+            done = (
+                f"Their mean rate {self._mean_rate:.3g} is too near the prior to pool the tuples, so the risk is biased"
+            )
         else:
-            done = "and with mixing 'stratified' as given the risk is biased"
+            done = "With mixing 'stratified', as given, the risk is biased"
         log.warning(
-            "about %.0f %% of the counts look off by one, or the prior is wrong: %s. With the noise known "
+            "about %.0f %% of the counts look off by one, or the prior is wrong. %s. With the noise known "
             "(count_noise %.2g) strata have their corrected rates",
             100 * scatter.rate,
             done,
