@@ -222,7 +222,7 @@ GROWTHS = {
     "import-csv-wide": Growth(WIDTHS, "columns", _of_width(_write_csv), _import("t.csv"), _read_csv),
     "import-parquet-wide": Growth(WIDTHS, "columns", _of_width(_write_parquet), _import("t.parquet"), _read_parquet),
     "import-csv-long": Growth(LENGTHS, "rows", _of_length(_write_csv), _import("t.csv"), _read_csv),
-    "predict-parquet-wide": Growth(WIDTHS[:2], "columns", _trained(0), _predict(with_counts=False), _read_parquet),
+    "predict-parquet-wide": Growth(WIDTHS, "columns", _trained(0), _predict(with_counts=False), _read_parquet),
     "predict-long": Growth(LENGTHS, "rows", _trained(50), _predict(with_counts=False), _read_parquet),
     "predict-with-counts": Growth(LENGTHS, "rows", _trained(50), _predict(with_counts=True), _read_parquet),
     "audit-run": Growth(LENGTHS, "rows", _audited, _audit),

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
-from ntmp_cli.data.formats import first_line, no_such_file
 from ntmp_cli.data.user.arrow_columns import null_of, number_scalar, text_column
 from ntmp_cli.data.user.problems import Problems
 from ntmp_cli.data.user.streams import (
     BLOCK_BYTES,
-    HEAD_BYTES,
-    CountedInput,
-    ReplayedInput,
-    bytes_of_block,
-    file_size,
-    first_bytes,
-    opened_stream,
 )
-from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.errors import UsageError
 from ntmp_cli.storage import Location
 
 # What the values of a column are: numbers, true and false, text, or any type of the file (ids, labels).
@@ -44,10 +31,8 @@ MISSING = (
     *("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "Null", "null"),
     *("#N/A", "#N/A N/A", "#NA", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-# Also after a space: values are compared with these before they are trimmed.
-_MISSING_IN_CSV = [space + text for space in ("", " ") for text in MISSING]
 
-_CSV_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
+READ_TYPES = {"number": pa.float64(), "flag": pa.bool_(), "text": pa.string(), "as is": pa.string()}
 
 
 class LateTextError(Exception):
@@ -171,6 +156,8 @@ class Guess:
 def open_table(path: Location, block_bytes: int = BLOCK_BYTES) -> TableFile:
     """A table by the ending of its name; `-` is CSV on standard input."""
     if path == STDIN or path.name.lower().endswith(CSV_ENDINGS):
+        from ntmp_cli.data.user.csv_tables import CsvTable
+
         return CsvTable(path, block_bytes)
     if path.name.lower().endswith(PARQUET_ENDINGS):
         from ntmp_cli.data.user.parquet_tables import ParquetTable
@@ -185,189 +172,12 @@ def is_table(path: Location) -> bool:
     return path == STDIN or path.name.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
-class CsvTable(TableFile):
-    """CSV in UTF-8 with a header; comma, semicolon or tab; gzipped or not. No line breaks inside quotes."""
-
-    def __init__(self, path: Location, block_bytes: int) -> None:
-        self.path = path
-        self.where = "standard input" if path == STDIN else str(path)
-        self._head = b""
-        with self._stream() as stream:
-            head, is_whole = first_bytes(stream)
-            if path == STDIN:
-                self._head = head
-        if not head.strip():
-            raise DataError(f"{self.where}: empty", hint="Expected a header and rows of data.")
-        self._first_lines = head if is_whole else head[: head.rfind(b"\n") + 1]
-        try:
-            self._first_lines.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self._unreadable(error) from None
-        header, _, first_rows = self._first_lines.partition(b"\n")
-        row_bytes = len(first_rows) / max(1, first_rows.count(b"\n"))
-        self._block = bytes_of_block(block_bytes, row_bytes)
-        is_plain = path.suffix in (".csv", ".tsv") and row_bytes
-        self.expected_rows = round(file_size(path) / row_bytes) if is_plain else None
-        self._delimiter = max(",;\t", key=lambda sign: header.count(sign.encode()))
-        try:
-            conversion = pacsv.ConvertOptions(strings_can_be_null=True, null_values=_MISSING_IN_CSV)
-            schema = self._from_head(conversion).schema
-            names = schema.names  # decoded only here
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise self._unreadable(error) from None
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
-            raise DataError(f"{self.where}: column '{twice[0]}' occurs twice", hint="Give every column its own name.")
-        self.types = dict(zip(names, schema.types, strict=True))
-
-    def _from_head(self, conversion: Any) -> Any:
-        """A reader of the first lines, without ragged ones."""
-        return pacsv.open_csv(
-            io.BytesIO(self._first_lines),
-            read_options=pacsv.ReadOptions(block_size=len(self._first_lines) + HEAD_BYTES),
-            parse_options=self._parsing(lambda row: "skip"),
-            convert_options=conversion,
-        )
-
-    def batches(self, wanted: Mapping[str, Kind], problems: Problems, guess: Guess | None = None) -> Iterator[Any]:
-        yielded = 0
-        try:
-            with self._stream() as stream:
-                reader = pacsv.open_csv(
-                    stream,
-                    read_options=pacsv.ReadOptions(block_size=self._block),
-                    parse_options=self._parsing(None),
-                    convert_options=_conversion({name: _CSV_TYPES[kind] for name, kind in wanted.items()}),
-                )
-                for batch in reader:
-                    yield converted(batch, wanted)
-                    yielded += batch.num_rows
-        except pa.ArrowInvalid as error:
-            # The first pass is fast because it stops at the first bad row. The second one lists all of them.
-            self._raise_late_texts(wanted, guess)
-            before = problems.total
-            if self.path != STDIN:
-                yield from self._with_problems(wanted, problems, yielded)
-            if problems.total == before:
-                raise self._unreadable(error) from None
-
-    def samples(self, names: Sequence[str]) -> Iterator[Any]:
-        if not names:
-            return
-        try:
-            head = self._from_head(_conversion(dict.fromkeys(names, pa.string()))).read_all()
-        except pa.ArrowInvalid as error:
-            raise self._unreadable(error) from None
-        yield from (head.column(name) for name in names)
-
-    def _text_batches(self, names: Collection[str]) -> Iterator[Any]:
-        with self._stream() as stream, _silent_about_bytes():
-            try:
-                yield from pacsv.open_csv(
-                    stream,
-                    read_options=pacsv.ReadOptions(block_size=self._block),
-                    parse_options=self._parsing(lambda row: "skip"),
-                    convert_options=_conversion(dict.fromkeys(names, pa.string())),
-                )
-            except pa.ArrowInvalid as error:
-                raise self._unreadable(error) from None
-
-    def _with_problems(self, wanted: Mapping[str, Kind], problems: Problems, yielded: int) -> Iterator[Any]:
-        """Read all rows as text and list every problem; a value that cannot be converted becomes missing.
-
-        Rows from number `yielded` on are yielded, so that problems of tuples are found in the same pass; none are
-        yielded after a row that had to be left out.
-        """
-        skipped: list[int] = []
-
-        def ragged(row: Any) -> str:
-            problems.rows_lost = True
-            skipped.append(row.number - 1)  # pyarrow counts the header as row 1
-            what = f"{row.actual_columns} values, but the header has {row.expected_columns} columns"
-            problems.add(f"{self.where} row {row.number - 1}", what)
-            return "skip"
-
-        start = 0
-        mistakes: list[tuple[int, str, str]] = []
-        with self._stream() as stream, _silent_about_bytes():
-            try:
-                reader = pacsv.open_csv(
-                    stream,
-                    read_options=pacsv.ReadOptions(block_size=self._block, use_threads=False),
-                    parse_options=self._parsing(ragged),
-                    convert_options=_conversion(dict.fromkeys(wanted, pa.string())),
-                )
-                for batch in reader:
-                    columns = []
-                    for name, kind in wanted.items():
-                        column, wrong = cleaned(batch.column(name), kind)
-                        columns.append(column)
-                        mistakes += [(_numbered(start + at, skipped), name, what) for at, what in wrong]
-                    for row, name, what in sorted(mistakes):
-                        problems.add(f"{self.where} row {row}, column '{name}'", what)
-                    mistakes.clear()
-                    ahead = max(0, yielded - start)
-                    start += batch.num_rows
-                    if ahead < batch.num_rows and not skipped:
-                        yield pa.RecordBatch.from_arrays(columns, names=list(wanted)).slice(ahead)
-            except pa.ArrowInvalid:
-                problems.rows_lost = True  # not a wrong number: the caller reports it
-
-    def _parsing(self, handler: Any) -> Any:
-        return pacsv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=handler)
-
-    @contextmanager
-    def _stream(self) -> Iterator[IO[bytes]]:
-        if self.path == STDIN:
-            yield ReplayedInput(self._head, sys.stdin.buffer)  # type: ignore[misc]
-            return
-        try:
-            packed = file_size(self.path)
-            stream = opened_stream(self.path)
-            if self.path.name.lower().endswith(".gz"):
-                stream = CountedInput(stream, str(self.path), packed)
-        except FileNotFoundError:
-            raise no_such_file(self.path) from None
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read ({first_line(error)})", hint="Check the path.") from None
-        try:
-            with stream:
-                yield stream
-        except OSError as error:
-            raise DataError(f"{self.path}: damaged ({first_line(error)})", hint="Write it again.") from None
-
-    def _unreadable(self, error: Exception) -> DataError:
-        reason = first_line(error)
-        if "UTF8" in reason or isinstance(error, UnicodeDecodeError):
-            return DataError(f"{self.where}: not UTF-8 text", hint="Save the table as CSV in UTF-8.")
-        return DataError(
-            f"{self.where}: not a readable CSV file ({reason})",
-            hint="Expected a header, and as many values in every row; a value must not contain a line break.",
-        )
-
-
-@contextmanager
-def _silent_about_bytes() -> Iterator[None]:
-    """Suppress the traceback that pyarrow prints for ragged rows that are not UTF-8; the error is raised as well."""
-    before = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if not isinstance(unraisable.exc_value, UnicodeDecodeError):
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-
-
 def cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
     """A text column converted to its kind, missing where that fails; and the failed rows with the reason."""
     if kind not in ("number", "flag"):
         return column, []
     try:
-        read = pc.cast(pc.utf8_trim_whitespace(column), _CSV_TYPES[kind])
+        read = pc.cast(pc.utf8_trim_whitespace(column), READ_TYPES[kind])
         return pc.cast(read, pa.float64()), []
     except pa.ArrowInvalid:
         pass
@@ -381,20 +191,6 @@ def cleaned(column: Any, kind: Kind) -> tuple[Any, list[tuple[int, str]]]:
         if text is not None and not fits:
             wrong.append((at, f"'{text[:40]}' is not {expected}"))
     return pa.array(values, pa.float64()), wrong
-
-
-def _numbered(at: int, skipped: list[int]) -> int:
-    """The number of a row, counted from 1 and including skipped rows."""
-    row = at + 1
-    for gone in skipped:
-        row += gone <= row
-    return row
-
-
-def _conversion(types: Mapping[str, Any]) -> Any:
-    return pacsv.ConvertOptions(
-        column_types=types, include_columns=list(types), strings_can_be_null=True, null_values=_MISSING_IN_CSV
-    )
 
 
 def converted(batch: Any, wanted: Mapping[str, Kind]) -> Any:
