@@ -386,7 +386,9 @@ def parse_law(text: str) -> NoiseLaw:
     except ValueError:
         raise UsageError(
             f"count law '{text}': its parameters must be numbers",
-            hint="`ntmp train` on rows of a table estimates those that are `auto`.",
+            hint=f"Give a rough number here; `ntmp train --count-law {text}` replaces it by an estimate."
+            if "auto" in given.values()
+            else "`ntmp list count-laws` explains them.",
         ) from None
     whole = [number.is_integer() and abs(number) <= MOST_MEMBERS for number in numbers]
     return noise_laws.get(name)(*(int(x) if is_whole else x for x, is_whole in zip(numbers, whole, strict=True)))
@@ -406,12 +408,12 @@ def law_parameters(text: str) -> tuple[str, dict[str, str]]:
     return name, dict(zip(names, values, strict=True))
 
 
-def law_text(law: NoiseLaw) -> str:
+def law_text(law: NoiseLaw, digits: int = 12) -> str:
     """The text that `parse_law` reads as this law."""
     if isinstance(law, Label):
         return LABEL
     name = next(name for name, entry in noise_laws.items() if type(law) is entry)
-    values = ",".join(f"{value:.12g}" for value in astuple(law))  # type: ignore[call-overload]
+    values = ",".join(f"{value:.{digits}g}" for value in astuple(law))  # type: ignore[call-overload]
     return f"{name}:{values}" if values else name
 
 
