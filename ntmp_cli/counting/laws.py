@@ -58,6 +58,8 @@ class NoiseLaw(ABC):
 
     records: str = "a whole number from 0 to the number of its members"
     """What `possible` allows, in words."""
+    adds_noise: bool = False
+    """Whether a record is the true count plus independent noise of median 0."""
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
         """A number whose mean is the true count; None where there is none."""
@@ -144,6 +146,7 @@ class _AddedNoise(NoiseLaw):
         ends = np.arange(-20 * width, n + 20 * width, width / 8)
         return self.between(ends[:-1, None], ends[1:, None], np.arange(n + 1), n)
 
+    adds_noise = True
     records = "a number that is not far beyond what the noise can add to a count from 0 to the number of its members"
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
