@@ -69,8 +69,8 @@ class TrainConfig(Settings):
     count_law: str | None = Field(
         None,
         description="Law of noise of the recorded counts, in place of the one that is stored with the tuples: "
-        "NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:2. On tables, gaussian:auto "
-        "estimates it.",
+        "NAME:PARAMETERS of `ntmp list count-laws`, e.g. gaussian:2. gaussian:auto estimates it, on "
+        "tables and on features of an encoder.",
         json_schema_extra={"panel": METHOD_PANEL},
     )
     encoder: str | None = Field(

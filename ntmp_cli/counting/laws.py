@@ -58,6 +58,8 @@ class NoiseLaw(ABC):
 
     records: str = "a whole number from 0 to the number of its members"
     """What `possible` allows, in words."""
+    adds_noise: bool = False
+    """Whether a record is the true count plus independent noise of median 0."""
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
         """A number whose mean is the true count; None where there is none."""
@@ -144,6 +146,7 @@ class _AddedNoise(NoiseLaw):
         ends = np.arange(-20 * width, n + 20 * width, width / 8)
         return self.between(ends[:-1, None], ends[1:, None], np.arange(n + 1), n)
 
+    adds_noise = True
     records = "a number that is not far beyond what the noise can add to a count from 0 to the number of its members"
 
     def unbiased(self, recorded: Floats, n: Ints) -> Floats | None:
@@ -386,7 +389,9 @@ def parse_law(text: str) -> NoiseLaw:
     except ValueError:
         raise UsageError(
             f"count law '{text}': its parameters must be numbers",
-            hint="`ntmp train` on rows of a table estimates those that are `auto`.",
+            hint=f"Give a rough number here; `ntmp train --count-law {text}` replaces it by an estimate."
+            if "auto" in given.values()
+            else "`ntmp list count-laws` explains them.",
         ) from None
     whole = [number.is_integer() and abs(number) <= MOST_MEMBERS for number in numbers]
     return noise_laws.get(name)(*(int(x) if is_whole else x for x, is_whole in zip(numbers, whole, strict=True)))
@@ -406,12 +411,12 @@ def law_parameters(text: str) -> tuple[str, dict[str, str]]:
     return name, dict(zip(names, values, strict=True))
 
 
-def law_text(law: NoiseLaw) -> str:
+def law_text(law: NoiseLaw, digits: int = 12) -> str:
     """The text that `parse_law` reads as this law."""
     if isinstance(law, Label):
         return LABEL
     name = next(name for name, entry in noise_laws.items() if type(law) is entry)
-    values = ",".join(f"{value:.12g}" for value in astuple(law))  # type: ignore[call-overload]
+    values = ",".join(f"{value:.{digits}g}" for value in astuple(law))  # type: ignore[call-overload]
     return f"{name}:{values}" if values else name
 
 

@@ -14,10 +14,10 @@ from ntmp_cli.counting.recorded import with_parameters
 from ntmp_cli.data.user.grouping import hold_out
 from ntmp_cli.errors import UsageError
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.model_choice import TABLE_METHOD, is_table_training
+from ntmp_cli.learning.model_choice import is_table_training
 from ntmp_cli.learning.results import Trained, score_heldout
-from ntmp_cli.learning.tables.law_estimate import AS_NUMBER, LawEstimate, estimate_law
-from ntmp_cli.learning.tables.training import scores_without_prior, train_table
+from ntmp_cli.learning.tables.law_estimate import LawEstimate, estimate_law
+from ntmp_cli.learning.tables.training import law_scoring, scores_without_prior, train_table
 from ntmp_cli.tuple_source import ArraySource, HeldoutData, Task
 
 
@@ -39,9 +39,7 @@ def with_estimated_law(config: TrainConfig, source: ArraySource, text: str) -> t
 
     Labels stay exact.
     """
-    if config.method != TABLE_METHOD:
-        raise UsageError(f"count law '{text}': method {config.method} does not estimate it", hint=AS_NUMBER)
-    scoring = config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})
+    scoring = law_scoring(config)
 
     def under(law: NoiseLaw) -> ArraySource:
         return replace(source, counts=with_parameters(source.counts, law))

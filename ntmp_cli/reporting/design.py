@@ -73,7 +73,7 @@ def to_markdown(facts: DesignFacts) -> str:
 
 def _data(facts: DesignFacts) -> Section:
     strata: Sequence[DesignFacts] = sorted(facts["strata"], key=lambda s: -s["tuples"])
-    shown = [f"({s['n']},{s['m']}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
+    shown = [f"({s['n']},{s['m']:.4g}) × {_count(s['tuples'])}" for s in strata[:SHOWN_STRATA]]
     more = f" … and {len(strata) - SHOWN_STRATA} more" if len(strata) > SHOWN_STRATA else ""
     return Section(
         "The data",

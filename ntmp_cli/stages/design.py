@@ -185,29 +185,38 @@ def _left_out(tuples: int, rated: Sequence[Stratum]) -> str:
 def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     _refuse_sizes(config, f"the tuples directory {tuples.path}")
     summary = tuples.summary
-    if not summary.unlabeled.train:
-        raise UsageError(
-            f"{tuples.path}: there is no unlabeled pool, and a design needs one",
-            hint="Import with --unlabeled FILE, or describe the pool: --tuple 3:1 --prior 0.3 --unlabeled-size 30000.",
-        )
     # Simulated tuples know the prior and the noise that they were made with; other tuples do not.
     prior = summary.prior if config.prior is None else config.prior
-    if prior is None:
+    prior_from = "as simulated" if config.prior is None else "given"
+    if prior is None and summary.unlabeled.train:
         raise UsageError(
             f"{tuples.path}: the prior of the unlabeled pool is unknown", hint="Pass it as --prior, or an estimate."
         )
     noise = _noise(config, summary.count_noise or 0.0, tuples.path, exact=summary.knowledge is None)
     recorded = _rated(tuples.path, [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known])
+    strata, unlabeled = true_strata(recorded, noise), summary.unlabeled.train
+    about = ", true counts estimated from the recorded ones" if noise else ""
+    if not unlabeled:
+        unlabeled = ceil(sum(s.instances for s in strata))
+        about += ", without an unlabeled pool: one of as many rows is assumed"
+    if prior is None:
+        prior, prior_from = _rate(tuples.path, strata), "the rate of the tuples, because there is no pool"
     return Source(
-        Design(true_strata(recorded, noise), summary.unlabeled.train, prior),
-        f"{summary.dataset} tuples"
-        + (", true counts estimated from the recorded ones" if noise else "")
-        + _left_out(summary.tuples.train, recorded),
-        "as simulated" if config.prior is None else "given",
+        Design(strata, unlabeled, prior),
+        f"{summary.dataset} tuples" + about + _left_out(summary.tuples.train, recorded),
+        prior_from,
         noise,
         _laws(() if summary.knowledge is None else summary.knowledge.counts),
         tuples,
     )
+
+
+def _rate(path: Path, strata: Sequence[Stratum]) -> float:
+    """The rate of the tuples as the prior of an assumed pool."""
+    rate = sum(s.m * s.tuples for s in strata) / sum(s.instances for s in strata)
+    if not 0 < rate < 1:
+        raise UsageError(f"{path}: there is no unlabeled pool, and all tuples are of one class", hint="Pass --prior.")
+    return rate
 
 
 def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:

@@ -134,7 +134,8 @@ def _learned(
 def _warn(groups: _Groups, limits: ResidualLimits, unlike: int, seen: tuple[int, int]) -> None:
     if not np.isfinite(limits.low):
         log.warning(
-            "%d tuples with a known count or range were held out: too few, so the interval contains all counts",
+            "%d tuples that can calibrate (with a count, a range, or added noise) were held out: too few, so the "
+            "interval contains all counts",
             limits.tuples,
         )
     if unlike:

@@ -57,7 +57,7 @@ from ntmp_cli.learning.model_choice import (
 from ntmp_cli.learning.rated_source import source_for
 from ntmp_cli.learning.results import Trained, Watcher
 from ntmp_cli.learning.tables.law_estimate import estimate_law, is_auto
-from ntmp_cli.learning.tables.training import scores_without_prior, train_table
+from ntmp_cli.learning.tables.training import law_scoring, scores_without_prior, train_table
 from ntmp_cli.plugins import plugin_settings
 from ntmp_cli.ranks import is_first_process, number_of_processes
 from ntmp_cli.reporting.model_card import run_card
@@ -168,15 +168,16 @@ def _stored(config: TrainConfig, tuples: TuplesArtifact) -> StoredTuples:
         return under_noise(tuples, getattr(config.settings, "count_noise", 0.0))
     if not is_auto(config.count_law):
         return StoredTuples(tuples, parse_law(config.count_law))
-    if not is_table_training(config, StoredTuples(tuples).instance):
+    shape = StoredTuples(tuples).instance.shape
+    if len(shape) > 1:
         raise UsageError(
-            f"--count-law {config.count_law}: a law is estimated with the learners for tables",
-            hint="Use --method count with --model auto, linear or trees on rows of a table, or give the parameter.",
+            f"--count-law {config.count_law}: a law is estimated on rows of a table or on features, not on images",
+            hint="Pass --encoder, such as --encoder pca, or give the parameter as a number.",
         )
-    linear = config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})
-    found = estimate_law(config.count_law, lambda law: scores_without_prior(linear, StoredTuples(tuples, law)))
+    scoring = law_scoring(config)
+    found = estimate_law(config.count_law, lambda law: scores_without_prior(scoring, StoredTuples(tuples, law)))
     limits = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in found.intervals.items())
-    log.info("count law %s by the likelihood of the counts (95 %% interval: %s)", law_text(found.law), limits)
+    log.info("count law %s by the likelihood of the counts (95 %% interval: %s)", law_text(found.law, digits=3), limits)
     return StoredTuples(tuples, found.law)
 
 
@@ -212,7 +213,7 @@ def _train_network(
     from ntmp_cli.learning.trainer import Training
 
     options, store = how
-    if config.prior is not None:
+    if config.prior is not None and not is_auto(config.count_law):
         # Refuses what the method cannot learn before anything is computed.
         methods.get(config.method)(config, _usable(config, _stored(config, tuples)).task)
     device = choose_device(options.device)

@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.special import expit
 
 from ntmp_cli.counting.large import LARGE
+from ntmp_cli.counting.laws import parse_law
 from ntmp_cli.counting.recorded import records
 from ntmp_cli.evaluation.group_counts import (
     count_interval,
@@ -65,8 +66,36 @@ def test_ranges_widen_and_never_lose_the_promise() -> None:
     exact = residual_limits(z, sizes, counts, 0.0, 0.9)
     wide = residual_limits(z, sizes, records(np.maximum(counts - 1, 0), np.minimum(counts + 1, sizes)), 0.0, 0.9)
     assert wide.low < exact.low < exact.high < wide.high
-    noisy = residual_limits(z, sizes, records(counts, counts, "gaussian:2"), 0.0, 0.9)
-    assert (noisy.low, noisy.high, noisy.tuples) == (-np.inf, np.inf, 0)
+    tested = np.minimum(counts, 1)
+    unknown = residual_limits(z, sizes, records(tested, tested, "pooled-test:0.9,0.9"), 0.0, 0.9)
+    assert (unknown.low, unknown.high, unknown.tuples) == (-np.inf, np.inf, 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["gaussian:2", "laplace:1.5", "geometric:0.5", "off-by-one:0.5", "round:5", "suppress:4"]
+)
+def test_intervals_of_noisy_counts_cover_the_true_ones(text: str) -> None:
+    """At least as often as promised, and they are not the whole range."""
+    rng, law, inside, widths = np.random.default_rng(8), parse_law(text), [], []
+    for _ in range(30):
+        z, sizes, counts = sampled(rng, 150)
+        recorded = law.sample(counts, sizes, rng).astype(np.float64)
+        new, new_sizes, new_counts = sampled(rng, 100)
+        limits = residual_limits(z, sizes, records(recorded, recorded, text), 0.0, 0.9)
+        assert limits.tuples == 150
+        low, high = count_interval(new, new_sizes, 0.0, limits)
+        inside.append(((low <= new_counts) & (new_counts <= high)).mean())
+        widths.append((high - low).sum() / new_sizes.sum())
+    assert np.mean(inside) > 0.9
+    assert np.mean(widths) < 0.8
+
+
+def test_noisy_tuples_are_not_needed_beside_enough_exact_ones() -> None:
+    z, sizes, counts = sampled(np.random.default_rng(9), 60)
+    laws = np.where(np.arange(60) < 20, "gaussian:9", "exact")
+    mixed = residual_limits(z, sizes, records(counts, counts, laws), 0.0, 0.9)
+    first = int(sizes[:20].sum())
+    assert mixed == residual_limits(z[first:], sizes[20:], counts[20:], 0.0, 0.9)
 
 
 def test_too_few_tuples_promise_the_whole_range() -> None:

@@ -455,10 +455,37 @@ def test_training_estimates_a_law_that_is_not_known(ntmp, ntmp_done, tmp_path):
     ntmp_done("predict", tmp_path / "run", path, "--with-counts", "--out", tmp_path / "p.csv")
     posterior = np.array(pacsv.read_csv(tmp_path / "p.csv")["posterior"].to_pylist())
     assert ((posterior > 0.5) == (x[:, 0] > 0)).mean() > 0.9
-    ended = ntmp(*training, "--model", "mlp", "--prior", "0.5", "--out", tmp_path / "no")
-    assert ended.code == 2
     ended = ntmp("import-tuples", path, "--count-law", "gaussian:auto", "--out", tmp_path / "no")
     assert (ended.code, "its parameters must be numbers" in ended.err) == (2, True)
+    assert "Give a rough number here; `ntmp train --count-law gaussian:auto` replaces it" in ended.err
+
+
+@pytest.mark.parametrize("method", ["count", "ure"])
+def test_networks_are_trained_under_an_estimated_law(method, ntmp_done, tmp_path):
+    """The law is one of the tuples: a linear model estimates it, whatever is trained."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(600, 2))
+    counts = (x[:, 0] > 0).reshape(100, 6).sum(axis=1) + rng.normal(0, 1.5, 100)
+    lines = ["tuple_id,count,a,b"]
+    for t in range(100):
+        lines += [f"t{t},{counts[t]:.4f},{a:.5f},{b:.5f}" for a, b in x[6 * t : 6 * t + 6]]
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    pool = write(tmp_path / "u.csv", "a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in rng.normal(0.5, 1, (200, 2))))
+    law = ("--count-law", "gaussian:5")
+    ntmp_done("import-tuples", path, *law, "--unlabeled", pool, "--out", tmp_path / "tuples")
+    words = ("--method", method, "--model", "mlp", "--prior", "0.7", "--epochs", "2", "--count-law", "gaussian:auto")
+    ended = ntmp_done("train", "--tuples", tmp_path / "tuples", *words, "--out", tmp_path / "run")
+    assert "by the likelihood of the counts (95 % interval: sd " in ended.err
+    found = open_artifact(tmp_path / "run", "run").summary.task.knowledge.counts[0]
+    assert 1.2 < float(found.removeprefix("gaussian:")) < 1.9
+
+
+def test_a_law_is_not_estimated_on_images(ntmp, ntmp_done, tmp_path):
+    made = ("make-tuples", "--dataset", "digits", "--tuple", "6:~0.3", "--prior", "0.5", "--num-tuples", "50")
+    ntmp_done(*made, "--count-law", "gaussian:1", "--out", tmp_path / "tuples")
+    words = ("train", "--tuples", tmp_path / "tuples", "--model", "mlp", "--count-law", "gaussian:auto")
+    ended = ntmp(*words, "--out", tmp_path / "run")
+    assert (ended.code, "not on images" in ended.err, "Pass --encoder" in ended.err) == (2, True, True)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -123,10 +124,25 @@ def test_a_prior_is_estimated_of_a_pool_only(work, tmp_path, ntmp):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_design_is_of_tuples_and_a_pool(work, ntmp):
-    ended = ntmp("design", "--tuples", work / "t", "--prior", 0.4)
-    assert ended.code == 2
-    assert ended.err.startswith(f"error: {work}/t: there is no unlabeled pool, and a design needs one\n")
+def test_a_design_without_a_pool_assumes_one_and_says_so(work, ntmp, ntmp_done):
+    """What a range or noise costs needs no pool."""
+    design = ("design", "--tuples", work / "t")
+    facts = ntmp_done(*design, "--count-law", "gaussian:1", "--json").json
+    assert "without an unlabeled pool: one of as many rows is assumed" in facts["source"]
+    assert facts["prior_from"] == "the rate of the tuples, because there is no pool"
+    assert facts["unlabeled"] == facts["instances"]
+    assert 0 < facts["recording"]["share_of_exact"] < 1
+    facts = ntmp_done(*design, "--prior", 0.4, "--json").json
+    assert (facts["prior"], facts["prior_from"], facts["recording"]) == (0.4, "given", None)
+
+
+def test_a_design_of_noisy_counts_shows_short_numbers(tmp_path, ntmp_done):
+    lines = [f"t{i // 3},{1 + (i // 3) / 7},{i % 7},{i % 5}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("tuple_id,count,a,b\n" + "\n".join(lines) + "\n")
+    ntmp_done("import-tuples", tmp_path / "t.csv", "--count-law", "gaussian:2", "--out", tmp_path / "t")
+    shown = ntmp_done("design", "--tuples", tmp_path / "t").out
+    assert re.search(r"\(3,\d\.\d{1,3}\) ×", shown)
+    assert "If counts are recorded as gaussian:2" in shown
 
 
 def test_half_positive_tuples_without_a_pool_tell_no_class_from_the_other(tmp_path, ntmp, ntmp_done):

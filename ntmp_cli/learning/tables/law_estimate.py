@@ -1,9 +1,9 @@
 """Unknown parameters of a noise law (`gaussian:auto`), estimated by the likelihood that also fits the classifier.
 
 Scores of a linear model are cross-fitted under a first guess of the law. Then the parameters and the line a·z + b
-jointly maximise the likelihood (Eq. 111). With this law, scores are cross-fitted once more. Intervals are where the
-profile likelihood is within 1.92 nats of its maximum (95 %). A parameter with a wide interval is refused: poor scores
-and strong noise are then indistinguishable.
+jointly maximise the likelihood (Eq. 111), of tuples whose rates may differ (Eq. 114). With this law, scores are
+cross-fitted once more. Intervals are where the profile likelihood is within 1.92 nats of its maximum (95 %). A
+parameter with a wide interval is refused: poor scores and strong noise are then indistinguishable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ntmp_cli.counting.laws import Floats, NoiseLaw, law_parameters, law_text, p
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.counting.recorded import with_parameters
+from ntmp_cli.counting.varying_rates import fit_varying_rates
 from ntmp_cli.errors import DataError, NotIdentifiableError, UsageError
 from ntmp_cli.prior.estimator import ScoredTuples
 
@@ -88,11 +89,17 @@ def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) ->
 
 
 class _Loss:
-    """−log-likelihood of the recorded counts under the most probable line a·z + b of given scores."""
+    """−log-likelihood of the recorded counts under the most probable line a·z + b of given scores.
+
+    Tuples may differ beyond their scores: by rates that their features follow (Eq. 114), or by random intercepts. What
+    is more probable counts; without it, differences between tuples would be taken for noise.
+    """
 
     def __init__(self, scored: ScoredTuples, law_at: Callable[[Floats], NoiseLaw]) -> None:
         self.scored, self.law_at = scored, law_at
-        self._start, self._least = (0.0, 0.0), np.inf
+        # The best lines so far, as starts: the last ones may be on a plateau.
+        self._intercepts = _Best(0.0, 0.0)
+        self._rates = _Best(0.0, 0.0, -2.0)
 
     def __call__(self, at: Floats) -> float:
         scored = self.scored
@@ -102,14 +109,28 @@ class _Loss:
             )
         except (DataError, UsageError):  # the records are impossible under so little noise, or the law does not exist
             return IMPOSSIBLE
-        line = recalibrate(scored.scores, observed, start=self._start, spread=scored.spread)
-        if not np.isfinite(line.nll):
+        if not np.isfinite(scored.scores).all():
             return IMPOSSIBLE
-        value = line.nll * len(scored.sizes)
-        if value < self._least:
-            # Start from the best line so far: the last one may be on a plateau.
-            self._least, self._start = value, (float(np.clip(np.log(line.slope), -7, 3)), line.intercept)
-        return value
+        varying = fit_varying_rates(scored.scores, observed, (self._rates.at[0], self._rates.at[1], self._rates.at[2]))
+        least = self._rates.seen(varying.nll, *varying.at)
+        if scored.spread:
+            line = recalibrate(
+                scored.scores, observed, start=(self._intercepts.at[0], self._intercepts.at[1]), spread=scored.spread
+            )
+            least = min(least, self._intercepts.seen(line.nll, float(np.log(line.slope)), line.intercept))
+        return least * len(scored.sizes)
+
+
+class _Best:
+    """The line of the least loss so far, away from the bounds of the search."""
+
+    def __init__(self, *start: float) -> None:
+        self.at, self._least = start, np.inf
+
+    def seen(self, nll: float, *at: float) -> float:
+        if nll < self._least:
+            self._least, self.at = nll, (float(np.clip(at[0], -7, 3)), *at[1:])
+        return nll if np.isfinite(nll) else IMPOSSIBLE
 
 
 def _interval(loss: _Loss, at: Floats, which: int, name: str) -> tuple[float, float]:

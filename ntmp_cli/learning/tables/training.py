@@ -20,7 +20,7 @@ from ntmp_cli.errors import NotIdentifiableError, UsageError
 from ntmp_cli.learning.groups import rate_shift, require_orientation, usable_rate
 from ntmp_cli.learning.method import HeldoutScores, methods
 from ntmp_cli.learning.methods.count import CountSettings, require_side
-from ntmp_cli.learning.model_choice import is_estimator
+from ntmp_cli.learning.model_choice import TABLE_METHOD, is_estimator
 from ntmp_cli.learning.orientation_evidence import Evidence, OrientationTest, require_agreement, require_certainty
 from ntmp_cli.learning.pool_prior import prior_of_pool
 from ntmp_cli.learning.results import EpochRecord, InstanceScorer, Trained, TrainingResult
@@ -152,6 +152,13 @@ def scores_without_prior(config: TrainConfig, source: TupleSource) -> ScoredTupl
     """Out-of-fold scores of all tuples, at their rate; of held-out ones only if tuples share rows."""
     data, splits = _table_data(config, source, source.heldout())
     return _scored(config, data, _fit(config, data, stream(config.seed, "tables"), splits))
+
+
+def law_scoring(config: TrainConfig) -> TrainConfig:
+    """The linear model whose cross-fitted scores estimate a law of noise: the law is of the tuples, not of a method."""
+    if config.method != TABLE_METHOD:
+        return TrainConfig(method=TABLE_METHOD, model="linear", seed=config.seed)
+    return config.model_copy(update={"model": "linear", "prior": None, "count_law": None, "estimator": {}})
 
 
 def fold_scorers(

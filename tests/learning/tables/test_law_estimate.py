@@ -79,6 +79,22 @@ def test_the_search_does_not_stop_at_parameters_that_no_law_has() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_different_rates_of_tuples_are_not_taken_for_noise(seed: int) -> None:
+    """Their features follow the rates, so no random intercept is found; six of six intervals were above the truth."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(8, 17, 120)
+    owner = np.repeat(np.arange(120), sizes)
+    labels = rng.random(len(owner)) < rng.beta(2, 3, 120)[owner]
+    z = np.log(2 / 3) + 2 * (rng.normal(size=len(owner)) + np.where(labels, 1, -1))
+    recorded = np.bincount(owner, labels) + rng.normal(0, 0.5, 120)
+    counts = records(recorded, recorded, "gaussian:1")
+    found = estimate_law("gaussian:auto", lambda law: ScoredTuples(z, sizes, with_law(counts, law), np.empty(0)))
+    low, high = found.intervals["sd"]
+    assert low < 0.5 < high < 1.5
+
+
+@pytest.mark.slow
 def test_intercepts_of_groups_are_not_taken_for_noise() -> None:
     rng = np.random.default_rng(0)
     sizes = rng.integers(8, 25, 250)
