@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from ntmp_cli.config.tuples import quoted_specs
+from ntmp_cli.config.tuples import RecordSpec, quoted_specs
 from ntmp_cli.settings import Settings
 
 HolmFamily = Literal["cell", "dataset", "metric", "all"]
@@ -129,9 +129,8 @@ class DesignConfig(Settings):
     count_noise: float | None = Field(
         None, ge=0, lt=1, description="Probability that a count is off by one. Default: that of simulated tuples, or 0."
     )
-    record: str = Field(
+    record: RecordSpec = Field(
         "exact",
-        pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
         description="What would be recorded of a count, as in make-tuples. The output shows the cost compared "
         "with exact counts.",
     )

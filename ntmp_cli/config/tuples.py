@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     field_validator,
     model_validator,
@@ -20,6 +22,16 @@ def quoted_specs(value: Any) -> Any:
     if isinstance(specs, Sequence) and any(isinstance(spec, int) for spec in specs):
         raise ValueError('write tuple specs in quotes, as in ["3:1"]: YAML reads a bare 3:1 as the number 181')
     return specs
+
+
+def _known_record(text: str) -> str:
+    if not re.fullmatch("exact|at-least-one|percent|range:[1-9][0-9]*", text):
+        raise ValueError("choose exact, at-least-one, percent or range:W with a whole number W, such as range:2")
+    return text
+
+
+RecordSpec = Annotated[str, AfterValidator(_known_record)]
+"""What is recorded of a count."""
 
 
 def _one_kind_per_column(config: MakeTuplesConfig | ImportTuplesConfig) -> None:
@@ -74,9 +86,8 @@ class MakeTuplesConfig(Settings):
         description="Law of noise of the recorded counts, kept with the tuples: NAME:PARAMETERS of "
         "`ntmp list count-laws`, e.g. gaussian:2.",
     )
-    record: str = Field(
+    record: RecordSpec = Field(
         "exact",
-        pattern="^(exact|at-least-one|percent|range:[1-9][0-9]*)$",
         description="What is recorded of a count: exact, at-least-one, range:W (an interval of W + 1 counts that "
         "contains the true one) or percent (rounded to whole percent).",
     )

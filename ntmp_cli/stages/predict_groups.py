@@ -44,6 +44,10 @@ QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 COLUMNS = ("rows", "expected", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
 """Of the output, behind that of the groups."""
 SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
+SELECTED = (
+    "split conformal: about this share of new groups that are exchangeable with the held-out tuples is inside; exact "
+    "if these tuples had not also chosen the epoch (train --select last)"
+)
 CROSS = (
     "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
     "about this share of groups like the tuples is inside, without a guarantee for small samples"
@@ -80,7 +84,8 @@ def predict_groups(
         table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
     warn_of_formulas(table.quoted)
     unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
-    guarantee = SPLIT if run.summary.learner == "network" else CROSS
+    split = SPLIT if run.manifest.config.get("select") == "last" else SELECTED
+    guarantee = split if run.summary.learner == "network" else CROSS
     _warn(groups, limits, unlike, seen)
     return {
         "kind": "group-prediction",

@@ -359,6 +359,32 @@ def grouped_table(path: Path, groups: int, seed: int, spread: float = 0.0) -> di
     return true
 
 
+@pytest.mark.parametrize(
+    ("select", "said"), [("last", "is inside with this probability"), ("best", "also chosen the epoch")]
+)
+def test_the_interval_of_a_network_says_whether_its_epoch_was_chosen_by_the_same_tuples(
+    select, said, ntmp_done, tmp_path
+):
+    grouped_table(tmp_path / "t.csv", 120, 1)
+    grouped_table(tmp_path / "new.csv", 5, 2)
+    write(tmp_path / "pool.csv", "a,b\n" + "".join(f"{0.1 * row - 3},0\n" for row in range(60)))
+    words = ("--tuple-column", "district", "--unlabeled", tmp_path / "pool.csv", "--heldout-share", 0.5)
+    ntmp_done("import-tuples", tmp_path / "t.csv", *words, "--out", tmp_path / "tuples")
+    training = ("--model", "mlp", "--prior", 0.5, "--epochs", 2, "--select", select)
+    ntmp_done("train", "--tuples", tmp_path / "tuples", *training, "--out", tmp_path / "run")
+    words = ("predict", tmp_path / "run", tmp_path / "new.csv", "--by", "district", "--out", tmp_path / "g.csv")
+    assert said in ntmp_done(*words, "--json").json["guarantee"]
+
+
+@pytest.mark.parametrize("command", ["make-tuples", "design"])
+@pytest.mark.parametrize("record", ["half", "range:0", "range:x"])
+def test_unknown_records_are_refused_with_the_known_ones(command, record, ntmp, tmp_path):
+    out = ("--out", tmp_path / "out")
+    ended = ntmp(command, "--tuple", "3:1", "--prior", 0.5, "--record", record, *out)
+    assert ended.code == 2
+    assert "record: choose exact, at-least-one, percent or range:W" in ended.err
+
+
 def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     grouped_table(tmp_path / "t.csv", 150, 1)
     true = grouped_table(tmp_path / "new.csv", 200, 2)
