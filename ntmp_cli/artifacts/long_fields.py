@@ -17,7 +17,7 @@ _ELSEWHERE = f"in {STRATA}"
 def long_fields(kind: str, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that go to a file: none unless there are many strata."""
     names = LONG_FIELDS.get(kind, ())
-    return {name: summary[name] for name in names if _rows(summary[name]) > MOST_ROWS}
+    return {name: summary[name] for name in names if _rows(summary.get(name)) > MOST_ROWS}
 
 
 def without_long_fields(kind: str, summary: Mapping[str, Any]) -> dict[str, Any]:
