@@ -82,11 +82,12 @@ PROPORTIONS = """## Label proportions
     {command} proportions
 
 The rows of Adult (8,192 training rows) and MAGIC (6,144) are put into bags of 8 to 512, as in Scott and Zhang (2020):
-the proportion of a bag is uniform in the range, and rows of each class are sampled without replacement. The tables show
-the AUROC on the untouched test rows, draws: {draws}. Columns that start with "labels" train on the labels of all
-training rows. `naive` is logistic regression with m/n as the soft label of every member. `default (auto)`, `linear` and
-`trees` are `NTMPClassifier()` with counts alone. `mlp` and `llp-bagce` use the members of the bags as their pool.
-llp-learn is version 1.6.0, in a separate environment (bags of 8 and 128).
+the proportion of a bag is uniform in the range, and rows of each class are sampled without replacement. The tables
+show the AUROC on the untouched test rows, draws: {draws}; a line has the draws that all its columns have. Columns
+that start with "labels" train on the labels of all training rows. `naive` is logistic regression with m/n as the soft
+label of every member. `default (auto)`, `linear` and `trees` are `NTMPClassifier()` with counts alone. `mlp` and
+`llp-bagce` use the members of the bags as their pool. llp-learn is version 1.6.0, in a separate environment (bags of
+8 and 128).
 """
 
 
@@ -97,9 +98,7 @@ def proportions(results: Results) -> str:
         rows = []
         for data in DATA:
             for size in BAGS:
-                means = {
-                    row: results.mean("proportions", f"{data}-{size}-{side}", row, "auroc") for row in PROPORTION_ROWS
-                }
+                means = results.shared_means("proportions", f"{data}-{size}-{side}", PROPORTION_ROWS, "auroc")
                 rows.append([f"{data} {size}", *(number(mean) for mean in means.values())])
                 stated += proportion_goals(f"{data} {size}, {words}", size, means)
         shown.append(f"Proportions in {words}:\n\n" + table(["", *PROPORTION_ROWS], rows))
@@ -164,10 +163,12 @@ INSTANCES = """## Multiple instances
 
 The table shows the accuracy on bags of Musk1, Musk2 and Elephant in stratified ten-fold cross-validation over bags, ±
 its standard error over draws of the folds (draws: {draws}). A positive bag is recorded as `>=1`, a negative bag as 0.
-The first five rows are ntmp. They score instances, and predict a positive bag if P(at least one positive) > ½, with the
-intercept of the bag if one was estimated. In rows with "statistics of the bag", each member has further columns: the
-mean, the minimum and the maximum of every feature in its bag. Bag-level rows learn from statistics of a bag and do not
-score its members. How trees and intercepts of such bags are fitted was chosen on folds of other seeds (10 and above).
+The first five rows are ntmp. They score instances, and predict a positive bag if P(at least one positive) > ½, with
+the intercept of the bag if one was estimated. In rows with "statistics of the bag", each member has further columns:
+the mean, the minimum and the maximum of every feature in its bag. Bag-level rows learn from statistics of a bag and
+do not score its members. "At least one" assumes that the members of a bag are independent given their features. The
+conformations of one molecule (Musk) are not: rows that see statistics of the bag close the gap there. How trees and
+intercepts of such bags are fitted was chosen on folds of other seeds (10 and above).
 """
 
 

@@ -34,7 +34,22 @@ def test_the_page_is_what_the_kept_results_give() -> None:
 def test_numbers_are_means_over_draws_and_what_was_not_measured_is_a_dash() -> None:
     text = page(results(**{LABELS: 0.92, DEFAULT: 0.91, "naive": 0.8}))
     assert line(text.partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[1:5] == ["0.920", "–", "0.800", "0.910"]
-    assert "test rows, draws: 2." in text.replace("\n", " ")
+    assert "test rows, draws: 2;" in text.replace("\n", " ")
+
+
+def test_rows_of_a_line_are_compared_on_the_draws_that_all_of_them_have() -> None:
+    kept = results(**{LABELS: 0.91, DEFAULT: 0.90})
+    kept.add(Cell("proportions", "magic-8-low", "trees", 1), {"auroc": 0.91}, "code", 1.0)  # an easier draw
+    text = page(kept)
+    assert line(text.partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[1:7] == [
+        "0.920",
+        "–",
+        "–",
+        "0.910",
+        "–",
+        "0.910",
+    ]
+    assert "2 of 2 goals held." in text
 
 
 @pytest.mark.parametrize(

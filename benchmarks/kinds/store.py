@@ -73,6 +73,23 @@ class Results:
         values = self.values(study, data, row, name)
         return float(np.mean(values)) if values else float("nan")
 
+    def shared_means(self, study: str, data: str, rows: Sequence[str], name: str) -> dict[str, float]:
+        """Means over the draws that all measured rows have, so that rows differ by no draw; NaN if not measured."""
+        found = {
+            row: {
+                cell.draw: kept["values"][name]
+                for cell, kept in self.by_cell.items()
+                if cell[:3] == (study, data, row) and name in kept["values"]
+            }
+            for row in rows
+        }
+        measured = [set(values) for values in found.values() if values]
+        shared = set.intersection(*measured) if measured else set()
+        return {
+            row: float(np.mean([values[draw] for draw in sorted(shared)])) if shared and values else float("nan")
+            for row, values in found.items()
+        }
+
     def names(self, study: str, which: str) -> list[str]:
         """Data sets or rows of a study, in no order."""
         return sorted({getattr(cell, which) for cell in self.by_cell if cell.study == study})
