@@ -47,10 +47,15 @@ HOSTILE, WORDS, FORGED = (
 )
 FIXES = [
     Fix(
-        1, "a header in Latin-1", "ntmp_cli/data/user/table_files.py",
+        1, "a header in Latin-1", "ntmp_cli/data/user/csv_tables.py",
         "            self._first_lines.decode(\"utf-8\")\n        except UnicodeDecodeError as error:",
         "            pass\n        except ZeroDivisionError as error:",
         f"{HOSTILE}::test_latin_1_among_the_first_values_is_said_to_be_no_utf_8",
+    ),
+    Fix(
+        6, "weights of another type than the network", "ntmp_cli/learning/restore.py",
+        "        _require_types(weights, scorer)\n", "",
+        f"{FORGED}::test_weights_of_another_type_are_refused[uint8-factor]",
     ),
     Fix(
         2, "an array header that announces more than there is", "ntmp_cli/data/formats.py",

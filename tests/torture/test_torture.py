@@ -13,6 +13,7 @@ from typing import Any
 import corpus
 import inputs
 import pytest
+from removed_fixes import FIXES, ROOT, Fix
 from results import Case, Part
 
 from ntmp_cli.app import run
@@ -29,6 +30,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus._write_binary_tables(folder)
     corpus._write_images(folder)
     return folder
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.about)
+def test_every_fix_that_can_be_removed_is_where_it_is_looked_for(fix: Fix) -> None:
+    module, (tests, _, name) = (ROOT / fix.module).read_text(encoding="utf-8"), fix.test.partition("::")
+    assert module.count(fix.with_fix) == 1
+    assert f"def {name.partition('[')[0]}(" in (ROOT / tests).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
