@@ -289,7 +289,7 @@ def adaptive_table(store: TrainingStore, data: Sequence[str] = ("digits",)) -> s
     ]
     seeds = sorted({one[-1] for one in places})
     number, named = len({one[:-1] for one in places}), ", ".join(map(str, seeds))
-    names = " and ".join(NAMES.get(one, one) for one in data)
+    names = " and ".join(NAMES.get(one, one) for one in data if one in {place[0] for place in places})
     said = f"{len(places)} trainings each: {number} cells of {names}, seed{'s' if len(seeds) > 1 else ''} {named}."
     shown = TrainingStore(values[one] for values in kept.values() for one in places)
     return table(header, rows, range(1, 6)) + f"\n\n{said} Code: {code_of(shown)}."

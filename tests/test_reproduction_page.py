@@ -201,4 +201,4 @@ def test_adaptive_clamps_are_compared_on_the_rows_that_all_have() -> None:
     clamps.add(TrainingKey("default", "mnist", 3, 1, 0.5, "flood 1", 0), VALUES, commit="old")
     said = adaptive_rows(paper, clamps)
     assert "| abs(term − s.e.) | 93.0 |" in said
-    assert "1 trainings each: 1 cells of MNIST and FashionMNIST, seed 0. Code: `abc`, `def`." in said
+    assert "1 trainings each: 1 cells of MNIST, seed 0. Code: `abc`, `def`." in said

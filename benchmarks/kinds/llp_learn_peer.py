@@ -5,7 +5,7 @@
 PYTHON is that of an environment of its own (Python 3.11), because llp-learn pins old versions:
 
     python3.11 -m venv ENVIRONMENT
-    ENVIRONMENT/bin/pip install llp-learn==1.6.0
+    ENVIRONMENT/bin/pip install llp-learn==1.6.0 torchvision==0.15.2
 
 Features are standardised. EM is with logistic regression as it comes. DLLP and MixBag have their network of one layer
 of 100 units, a bag being a batch, and learn for 20,000 steps, at most 100 epochs; MixBag without consistency loss.
