@@ -182,7 +182,7 @@ def _fail(message: str, hint: str | None, code: int) -> int:
 
 def main() -> None:
     # Threads that wait for each other sleep instead of spinning: beside other busy processes, spinning took two to
-    # five times the CPU of a small training, and on an idle machine it gained nothing. OpenMP reads this when torch
-    # is loaded.
+    # five times the CPU of a small training, and on an idle machine it gained nothing there. OpenMP reads this when
+    # torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(run())

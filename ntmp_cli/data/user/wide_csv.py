@@ -1,6 +1,6 @@
 """CSV tables of many columns of numbers, read without pyarrow's costs per column and block.
 
-pyarrow keeps up to 32 blocks of a file in memory, and its readers cost some kilobytes per column and some microseconds
+pyarrow reads far ahead of what it is asked for, and its readers cost some kilobytes per column and some microseconds
 per column and block. Here, the numbers of some rows are one column of CSV: their delimiters become line ends. The
 memory is that of a block, and the numbers are those of pyarrow.
 """

@@ -88,7 +88,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str, sign:
 
 
 def test_the_file_is_not_read_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow reads 32 blocks ahead, whatever their size: 1.3 GB with 20,000 columns."""
+    """pyarrow reads far ahead, whatever the size of a block: 1.3 GB with 20,000 columns."""
     path = written(tmp_path / "t.csv", plain() * 10)
     monkeypatch.setattr(wide_csv, "PIECE_BYTES", 2**16)
     table = open_table(path, 2**16)
