@@ -23,10 +23,11 @@ def command(path: Target, figure: Figure = None, json: Json = False) -> None:
     Example: ntmp inspect work/tuples --figure tuples.png
     """
     from ntmp_cli.commands.views import artifact_view
-    from ntmp_cli.stages.inspect import facts, inspect, write_montage
+    from ntmp_cli.stages.inspect import epochs_of, facts, inspect, write_montage
 
     artifact = inspect(path)
     if figure is not None:
         write_montage(artifact, figure)
+    history = epochs_of(artifact)
     result = {**identity(artifact, path), **facts(artifact), "figure": str(figure) if figure else None}
-    show(result, json, lambda console: artifact_view(console, path, artifact.sha256, artifact.manifest))
+    show(result, json, lambda console: artifact_view(console, path, artifact, history))

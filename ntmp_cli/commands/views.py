@@ -14,7 +14,7 @@ from rich.text import Text
 from ntmp_cli.commands.view_text import new_table, print_line, print_pairs, print_table, print_text
 
 if TYPE_CHECKING:
-    from ntmp_cli.artifacts.manifest import Manifest
+    from ntmp_cli.artifacts.manifest import Artifact
     from ntmp_cli.artifacts.summaries import ExportSummary, RunSummary, TuplesSummary
     from ntmp_cli.artifacts.summary_fields import BySplit, StratumRow
     from ntmp_cli.stages.import_tuples import Understood
@@ -132,12 +132,14 @@ def _learner_words(learner: Mapping[str, Any]) -> str:
     return f"penalty {learner['penalty']:g}" if "penalty" in learner else f"{learner['stages']} trees"
 
 
-def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Mapping[str, Any]]) -> None:
-    """Results of a training; `history` is empty if a stored run is inspected."""
+def run_view(
+    console: Console, path: Path, run: RunSummary, history: Sequence[Mapping[str, Any]], *, stored: bool = False
+) -> None:
+    """Results of a training; `stored` if a run is inspected."""
     last = history[run.selected_epoch - 1] if history else {}
     shown = {
         "directory": path,
-        **({} if history else {"kind": run.kind}),
+        **({"kind": run.kind} if stored else {}),
         "method": run.method,
         "trained on": f"{run.dataset} {run.tuples}",
         "prior": _prior_words(run),
@@ -158,6 +160,8 @@ def run_view(console: Console, path: Path, run: RunSummary, history: Sequence[Ma
         shown["features"] = f"{run.encoder}, {run.features.shape[0]} numbers"
     if "negative_rate" in last:
         shown["risk terms < 0"] = ", ".join(f"{k} {v:.0%}" for k, v in last["negative_rate"].items())
+    if (ratio := last.get("tuple_weight_variance_ratio")) is not None:
+        shown["random tuple weights"] = f"{ratio:.2f} times the variance of equal ones"
     print_pairs(console, shown)
 
 
@@ -341,21 +345,21 @@ def names_view(console: Console, kind: str, entries: Mapping[str, str]) -> None:
     print_pairs(console, entries)
 
 
-def artifact_view(console: Console, path: Path, sha256: str, manifest: Manifest) -> None:
-    """Any artefact: summary, settings, lineage and files."""
+def artifact_view(console: Console, path: Path, artifact: Artifact[Any], history: Sequence[Mapping[str, Any]]) -> None:
+    """Any artefact: summary, settings, lineage and files; of a run also its history."""
     from ntmp_cli.artifacts.summaries import FeaturesSummary, RunSummary, TuplesSummary
 
-    summary = manifest.summary
+    manifest, summary = artifact.manifest, artifact.summary
     if isinstance(summary, TuplesSummary) and not isinstance(summary, FeaturesSummary):
         tuples_view(console, path, summary)
     elif isinstance(summary, RunSummary):
-        run_view(console, path, summary, ())
+        run_view(console, path, summary, history, stored=True)
     else:
         known = {name.replace("_", " "): text for name, value in summary.to_json().items() if (text := _plain(value))}
         print_pairs(console, {"directory": path, "kind": manifest.kind, **known})
     print_pairs(console, {name: text for name, value in manifest.config.items() if (text := _plain(value))}, "settings")
     lineage = {f"{i['kind']} {i.get('name', '')}".strip(): i["sha256"][:16] for i in manifest.inputs}
-    print_pairs(console, {**lineage, f"this {manifest.kind}": sha256[:16]}, "lineage (SHA-256)")
+    print_pairs(console, {**lineage, f"this {manifest.kind}": artifact.sha256[:16]}, "lineage (SHA-256)")
     table = new_table("file")
     for name in ("rows", "bytes"):
         table.add_column(name, justify="right")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import Artifact, open_artifact, refuse_overlap
+from ntmp_cli.artifacts.row_types import read_history
 from ntmp_cli.artifacts.shards import read_tuple_shard, tuple_shard_names
 from ntmp_cli.artifacts.writing import replacing
 from ntmp_cli.counting.recorded import as_text
@@ -20,6 +21,11 @@ def inspect(path: Path) -> Artifact:
     artifact = open_artifact(path)
     artifact.verify()
     return artifact
+
+
+def epochs_of(artifact: Artifact) -> list[dict[str, Any]]:
+    """The history of a run; of other kinds nothing."""
+    return read_history(open_artifact(artifact.path, "run")) if artifact.kind == "run" else []
 
 
 def facts(artifact: Artifact) -> dict[str, Any]:

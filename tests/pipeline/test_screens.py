@@ -8,6 +8,8 @@ import os
 import pytest
 from rich.cells import cell_len
 
+from ntmp_cli.artifacts import open_artifact
+from ntmp_cli.artifacts.row_types import read_history
 from ntmp_cli.registry import REGISTRIES
 
 
@@ -117,3 +119,17 @@ def test_on_a_terminal_its_own_width_counts():
     assert ended.wait() == 0
     lines = b"".join(chunks).decode().replace("\x1b[2m", "").replace("\x1b[0m", "").splitlines()
     assert 60 < max(map(cell_len, lines)) <= 70
+
+
+def test_train_and_inspect_show_the_variance_ratio_of_random_tuple_weights(tmp_path, ntmp_done):
+    sizes = ["--prior", 0.8, "--num-tuples", 100, "--unlabeled-size", 200]
+    ntmp_done("make-tuples", "--dataset", "gaussians", "--tuple", "3:1", *sizes, "--out", tmp_path / "tuples")
+    common = ["--tuples", tmp_path / "tuples", "--method", "ure", "--clamp", "none", "--model", "linear", "--epochs", 2]
+    random = ntmp_done("train", *common, "--tuple-weights", "random", "--out", tmp_path / "random")
+    plain = ntmp_done("train", *common, "--out", tmp_path / "plain")
+    run = open_artifact(tmp_path / "random", "run")
+    ratio = read_history(run)[run.summary.selected_epoch - 1]["tuple_weight_variance_ratio"]
+    for shown in (random, ntmp_done("inspect", tmp_path / "random")):
+        assert f"{ratio:.2f} times the variance of equal ones" in shown.out
+    for shown in (plain, ntmp_done("inspect", tmp_path / "plain")):
+        assert "random tuple weights" not in shown.out

@@ -86,7 +86,7 @@ class RiskSettings(UuSettings):
     tuple_weights: TupleWeights = Field(
         "uniform",
         description="Weights inside a tuple: equal ones, of least variance, or random convex ones, new in every step; "
-        "the history has the ratio of the variances.",
+        "`inspect` shows the ratio of the variances.",
     )
 
 
