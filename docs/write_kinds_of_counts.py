@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.kinds.store import Results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -412,6 +414,50 @@ def equivalent(curve: Sequence[tuple[int, float]], reached: float) -> str:
     return f"more than {curve[-1][0]}"
 
 
+# Counts of new groups ------------------------------------------------------------------------------
+
+GROUP_INTERVALS = """## Intervals for counts of new groups
+
+    {command} group_intervals
+
+How many new groups have their count inside the interval of `ntmp predict --by` (90 %, CV+)? In every draw a random half
+of the rows of a table forms training tuples of 3 to 50 rows, and the other half forms new groups of the same sizes. A
+cell has the share of groups inside, ± its standard error over draws ({draws}), and the mean width of the interval as a
+share of all counts. The last column is the probability that CV+ guarantees for so few tuples.
+"""
+# How far the coverage may be from the nominal one.
+NEAR_NOMINAL, NOMINAL = 0.02, 0.9
+
+
+def group_intervals(results: Results) -> str:
+    models, names = ("linear", "trees"), results.names("group_intervals", "data")
+
+    def values(name: str, model: str, value: str) -> list[float]:
+        return results.values("group_intervals", name, model, value)
+
+    def mean(name: str, model: str, value: str) -> float:
+        return results.mean("group_intervals", name, model, value)
+
+    lines, stated = [], []
+    for name in names:
+        shown = [
+            f"{with_error(values(name, model, 'coverage'))} (width {number(mean(name, model, 'width'), 2)})"
+            for model in models
+        ]
+        lines.append(
+            [name, f"{mean(name, 'linear', 'tuples'):.0f}", *shown, number(mean(name, "linear", "guaranteed"), 2)]
+        )
+    for model in models:
+        every = [value for name in names for value in values(name, model, "coverage")]
+        if every:
+            low = min(names, key=lambda name: mean(name, model, "coverage"))
+            found, least = float(np.mean(every)), mean(low, model, "coverage")
+            what = f"{model}: {found:.3f} over all tables and draws, the lowest table has {least:.3f} ({low})"
+            stated.append((what, abs(found - NOMINAL) <= NEAR_NOMINAL))
+    said = GROUP_INTERVALS.format(command=COMMAND, draws=draws(results, "group_intervals", "coverage"))
+    return f"{said}\n{table(['', 'tuples', *models, 'guaranteed'], lines)}\n{verdicts(stated)}"
+
+
 SECTIONS = {
     "proportions": (PROPORTIONS, proportions),
     "images": (IMAGES, images),
@@ -421,6 +467,7 @@ SECTIONS = {
     "known_prior": (KNOWN_PRIOR, known_prior),
     "noise": (NOISE, noise),
     "few_labels": (FEW_LABELS, few_labels),
+    "group_intervals": (GROUP_INTERVALS, group_intervals),
 }
 
 

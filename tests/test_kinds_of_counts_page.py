@@ -101,4 +101,4 @@ def test_a_section_of_which_nothing_was_measured_says_so() -> None:
         "    python -m benchmarks.kinds_of_counts --only noise\n\nNot measured.".strip()
     )
     assert "Not measured." not in sections["Label proportions"]
-    assert len(sections) == 8
+    assert len(sections) == 9

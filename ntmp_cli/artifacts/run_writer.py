@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts.jsonlines import json_lines
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, FOLDS, HELDOUT_LABELS, HISTORY, MAPPING, TEST_LABELS, TIMING
 from ntmp_cli.artifacts.manifest import TuplesArtifact, content_sha256
 from ntmp_cli.artifacts.priors import Prior
 from ntmp_cli.artifacts.publish import Staging
@@ -38,6 +38,10 @@ def write_run(
         staging.add_bytes(name, content)
     if source.artifact is not tuples:
         staging.carry(source.artifact, ENCODER_WEIGHTS)
+    if trained.folds is not None and tuples.has(MAPPING):  # without a mapping no rows of new groups can be scored
+        for number, scorer in enumerate(trained.folds.scorers):
+            for name, content in scorer.files().items():
+                staging.add_bytes(f"{FOLDS}{number}/{name}", content)
     scores = _scores(trained, source)
     write_scores(staging, scores)
     _warn_of_constant(trained, source)
@@ -67,6 +71,8 @@ def _scores(trained: Trained, source: StoredTuples) -> dict[str, NDArray[Any]]:
         arrays["heldout_sizes"] = scored.sizes
         arrays["heldout_counts"] = scored.counts
         arrays["heldout_unlabeled"] = scored.unlabeled_scores.astype(np.float32)
+    if trained.folds is not None:
+        arrays["heldout_folds"] = trained.folds.of_tuple
     if trained.pool_scores is not None:
         arrays["pool"] = trained.pool_scores.astype(np.float32)
         arrays["pool_by_classifier"] = _pool_by_classifier(trained, source, heldout)

@@ -52,3 +52,6 @@ def _problems(scores: dict[str, NDArray[Any]]) -> Iterator[str]:
         sizes = scores["heldout_sizes"]
         if sizes.dtype.kind not in "iu" or (sizes < 1).any() or sizes.sum() != len(scores["heldout_tuples"]):
             yield "'heldout_sizes' do not fit 'heldout_tuples'"
+        folds = scores.get("heldout_folds")
+        if folds is not None and (folds.dtype.kind not in "iu" or (folds < 0).any() or len(folds) != len(sizes)):
+            yield "'heldout_folds' do not fit 'heldout_sizes'"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, ESTIMATOR, ESTIMATOR_LINE, MAPPING, WEIGHTS
+from ntmp_cli.artifacts.layout import ENCODER_WEIGHTS, ESTIMATOR, ESTIMATOR_LINE, FOLDS, MAPPING, WEIGHTS
 from ntmp_cli.artifacts.manifest import RunArtifact
 from ntmp_cli.artifacts.runs import train_config
 from ntmp_cli.data.user.mapping import FeatureMapping, ImageFeatures
@@ -49,7 +49,20 @@ def read_mapping(run: RunArtifact) -> FeatureMapping | None:
 
 def load_score(run: RunArtifact, device: str = "auto") -> Score:
     """A function that scores raw instances; a network runs on `device`."""
-    score = _load_score(run, device)
+    return _finite(run, _load_score(run, device))
+
+
+def load_fold_scores(run: RunArtifact) -> list[Score]:
+    """The scores by the fits of the folds of a run on a table, fold by fold; none if they were not kept."""
+    scores: list[Score] = []
+    while entries := run.entries(f"{FOLDS}{len(scores)}/"):
+        files = {entry.path.rpartition("/")[2]: run.file(entry.path).read_bytes() for entry in entries}
+        scores.append(_finite(run, _table_scorer(run, files).score))
+    return scores
+
+
+def _finite(run: RunArtifact, score: Score) -> Score:
+    """The same scores, refused where they are not finite."""
 
     def finite(raw: NDArray[Any]) -> NDArray[np.float64]:
         try:
@@ -87,8 +100,12 @@ def _load_score(run: RunArtifact, device: str) -> Score:
 def load_table_scorer(run: RunArtifact) -> TableScorer:
     """The linear score and trees of a run on a table."""
     names = [entry.path for entry in run.manifest.files if entry.path == WEIGHTS or entry.path.startswith("trees-")]
+    return _table_scorer(run, {name: run.file(name).read_bytes() for name in names})
+
+
+def _table_scorer(run: RunArtifact, files: dict[str, bytes]) -> TableScorer:
     try:
-        scorer = TableScorer.from_files({name: run.file(name).read_bytes() for name in names})
+        scorer = TableScorer.from_files(files)
     except ArtifactError as error:
         raise ArtifactError(f"{run.path}: {error.message}", hint=error.hint) from None
     if scorer.weight.shape != run.summary.instance.shape:

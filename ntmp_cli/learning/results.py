@@ -68,6 +68,21 @@ class TrainingResult:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
+class MovableScorer(InstanceScorer, Protocol):
+    """A scorer whose scores can be moved to another prior."""
+
+    def moved(self, shift: float) -> MovableScorer: ...
+
+
+class FoldFits(NamedTuple):
+    """The fits that scored the tuples which they did not see."""
+
+    scorers: tuple[MovableScorer, ...]
+    """One per fold; empty if they are not kept, or if there is only the classifier itself."""
+    of_tuple: NDArray[np.int64]
+    """Which of them scored each scored tuple."""
+
+
 class PoolPrior(NamedTuple):
     """The class prior of a training without a given one: estimated on the pool, or the rate of the tuples."""
 
@@ -88,6 +103,8 @@ class Trained:
     batch_size: int | None = None
     heldout: HeldoutScores | None = None
     """Cross-fitted scores of the tuples; None if the scores of held-out tuples are used."""
+    folds: FoldFits | None = None
+    """The fits of these scores."""
     pool_scores: NDArray[np.float64] | None = None
     """Scores of the pool by the fits of the folds, each of which scored a share of it."""
     prior: PoolPrior | None = None

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # What to do about proportions and percentages: here a plain number is a count.
 PASS_AS_TEXT = "then pass texts such as '25%'"
+PASS_LAW = "then set count_law='gaussian:SD', or the law that it is"
 # One id per row, None or NaN where a row belongs to no tuple.
 TupleIds = Sequence[Hashable] | NDArray[Any]
 # A value per tuple, by its id, or in the order in which tuples appear, or one per row that is equal within a tuple.
@@ -88,7 +89,7 @@ class TupleRows:
 
     def counts(self, counts: ByTuple, law: str = "exact") -> Counts:
         """(T,) what is known of the number of positives, or the first reason why that is impossible."""
-        column = CountColumn(law=parse_law(law), advice=PASS_AS_TEXT)
+        column = CountColumn(law=parse_law(law), advice=PASS_AS_TEXT, noise_advice=PASS_LAW)
         texts = [self._count_text(t, value) for t, value in enumerate(self._values("counts", counts))]
         codes = [column.code(text) for text in texts]  # all before any: what a 0 means may depend on the others
         recorded = [

@@ -200,7 +200,7 @@ class Scoring:
 
         self.run, self.config = run, config
         self._mapping = read_mapping(run)
-        self._score = load_score(run, device)
+        self.score = load_score(run, device)
         self.unseen: Counter[str] = Counter()
         """Rows with a category that the training did not see, by column."""
         self._channels = run.summary.instance.shape[0]
@@ -226,6 +226,10 @@ class Scoring:
 
     def scores(self, rows: Rows) -> NDArray[np.float64]:
         """Scores of the classifier: log-odds at the prior of the run, before the temperature."""
+        return self.score(self.instances(rows))
+
+    def instances(self, rows: Rows) -> NDArray[Any]:
+        """What the classifier scores of raw rows; categories that the training did not see are counted."""
         if self._mapping is not None and not isinstance(self._mapping.features, ImageFeatures):
             self.unseen.update(self._mapping.features.unseen(rows.cells))
             instances: NDArray[Any] = self._mapping.features.apply(rows.cells)
@@ -233,7 +237,7 @@ class Scoring:
             instances = rows.cells.astype(np.float32)
         else:
             instances = rows.cells[:, : self._channels]  # gray pictures are read with three equal ones
-        return self._score(instances)
+        return instances
 
     def log_odds(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores calibrated by held-out counts, still at the prior of the run."""
@@ -308,7 +312,8 @@ def _count_column(run: RunArtifact) -> CountColumn:
     imported = run.summary.tuples_config
     law = trained_law(run) or str(imported.get("count_law") or "exact")
     counts_are = cast("CountsAre", imported.get("counts_are") or "counts")
-    return CountColumn(counts_are, parse_law(law), advice="then write 25%, because the run was trained on counts")
+    advice = "then write 25%, because the run was trained on counts"
+    return CountColumn(counts_are, parse_law(law), advice, noise_advice="")
 
 
 def watched(source: RowSource, problems: Problems) -> Iterator[Rows]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ntmp_cli.artifacts import RunArtifact, refuse_overlap
+from ntmp_cli.artifacts.layout import SCORES
 from ntmp_cli.artifacts.runs import open_run
 from ntmp_cli.artifacts.scores import read_scores
-from ntmp_cli.artifacts.stored_scorer import read_mapping
+from ntmp_cli.artifacts.stored_scorer import Score, load_fold_scores, read_mapping
 from ntmp_cli.artifacts.table_writer import require_writable, writing_table
 from ntmp_cli.config import PredictConfig
 from ntmp_cli.counting.recalibration import Recalibration, recalibrate
@@ -25,14 +27,9 @@ from ntmp_cli.data.user.rows import RowSource, tuple_codes
 from ntmp_cli.data.user.table_files import STDIN, as_text
 from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError, UsageError
+from ntmp_cli.evaluation.conformal import Residuals, count_interval, residuals
 from ntmp_cli.evaluation.expected_of_run import scored_counts
-from ntmp_cli.evaluation.group_counts import (
-    ResidualLimits,
-    count_interval,
-    count_moments,
-    count_quantiles,
-    residual_limits,
-)
+from ntmp_cli.evaluation.group_counts import count_moments, count_quantiles
 from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
 from ntmp_cli.progress import long_step
 from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas, watched
@@ -46,11 +43,15 @@ COLUMNS = ("rows", "expected", *(f"q{round(100 * level):02d}" for level in QUANT
 SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
 SELECTED = (
     "split conformal: about this share of new groups that are exchangeable with the held-out tuples is inside; exact "
-    "if these tuples had not also chosen the epoch (train --select last)"
+    "if these tuples had not also chosen the epoch or the settings of the learner (train --select last)"
 )
-CROSS = (
+CROSS_FITTED = (
     "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
     "about this share of groups like the tuples is inside, without a guarantee for small samples"
+)
+CV_PLUS = (
+    "CV+: about this share of new groups that are exchangeable with the tuples is inside, and at least {:.0%}; that "
+    "bound is exact if these tuples had not also chosen the settings of the learner"
 )
 
 
@@ -60,6 +61,21 @@ class _Groups(NamedTuple):
     names: list[str]
     sizes: NDArray[np.int64]
     z: NDArray[np.float64]
+    """By the classifier."""
+    z_by_fit: list[NDArray[np.float64]]
+    """By the fits that scored the tuples of the run."""
+
+
+class _Learned(NamedTuple):
+    """What the held-out or cross-fitted tuples of a run say of new groups."""
+
+    residuals: Residuals
+    line: Recalibration
+    smallest: int
+    largest: int
+    guarantee: str
+    guaranteed: float | None
+    """The least probability of being inside, where something is proven of it."""
 
 
 def predict_groups(
@@ -71,22 +87,22 @@ def predict_groups(
     if options.stream is None:
         refuse_overlap(out, (run_path,) if source == STDIN else (run_path, *files_read(source)))
         require_writable(out, options.if_exists)
-    groups = _read(config, run, source, options)
+    folds = load_fold_scores(run)
+    groups = _read(config, run, source, folds, options)
     spread = run.summary.spread or 0.0
-    limits, line, seen = _learned(run, config.confidence, spread)
-    calibrated = line.slope * groups.z + line.intercept
+    learned = _learned(run, config.confidence, spread, len(folds))
+    calibrated = learned.line.slope * groups.z + learned.line.intercept
     expected, _ = count_moments(calibrated, groups.sizes, spread)
     quantiles = count_quantiles(calibrated, groups.sizes, spread, QUANTILES)
-    low, high = count_interval(groups.z, groups.sizes, spread, limits)
+    low, high = count_interval(groups.z_by_fit, groups.sizes, spread, learned.residuals)
     numbers = [pa.array(values) for values in (groups.sizes, expected, *quantiles.T, low, high)]
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         names = pa.array(groups.names, pa.string())
         table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
     warn_of_formulas(table.quoted)
-    unlike = int(((groups.sizes < seen[0]) | (groups.sizes > seen[1])).sum())
-    split = SPLIT if run.manifest.config.get("select") == "last" else SELECTED
-    guarantee = split if run.summary.learner == "network" else CROSS
-    _warn(groups, limits, unlike, seen)
+    unlike = int(((groups.sizes < learned.smallest) | (groups.sizes > learned.largest)).sum())
+    _warn(groups, learned, unlike)
+    is_limited = learned.residuals.limited
     return {
         "kind": "group-prediction",
         "out": str(out),
@@ -95,10 +111,11 @@ def predict_groups(
         "rows": int(groups.sizes.sum()),
         "expected": float(expected.sum()),
         "confidence": config.confidence,
-        "calibration_tuples": limits.tuples,
-        "guarantee": guarantee if np.isfinite(limits.low) else None,
+        "calibration_tuples": learned.residuals.tuples,
+        "guarantee": learned.guarantee if is_limited else None,
+        "guaranteed_confidence": learned.guaranteed if is_limited else None,
         "groups_of_unseen_sizes": unlike,
-        "seen_sizes": list(seen),
+        "seen_sizes": [learned.smallest, learned.largest],
     }
 
 
@@ -121,36 +138,52 @@ def _refuse_settings(config: PredictConfig) -> None:
         )
 
 
-def _learned(
-    run: RunArtifact, confidence: float, spread: float
-) -> tuple[ResidualLimits, Recalibration, tuple[int, int]]:
-    """From held-out or cross-fitted tuples: limits, calibration, smallest and largest size."""
+def _learned(run: RunArtifact, confidence: float, spread: float, fits: int) -> _Learned:
+    """From held-out or cross-fitted tuples: residuals, calibration, smallest and largest size."""
     scores = read_scores(run)
     scored = scored_counts(run.summary, scores)
+    no_line = Recalibration(1.0, 0.0, 0.0)
     if scored is None:
-        return ResidualLimits(-np.inf, np.inf, 0), Recalibration(1.0, 0.0, 0.0), (1, 2**62)
-    sizes = scored.observed.sizes
-    limits = residual_limits(scored.z, sizes, scores["heldout_counts"], spread, confidence)
+        nothing = (np.empty(0),) * max(fits, 1)
+        return _Learned(Residuals(nothing, nothing, 0, 0, confidence, noisy=False), no_line, 1, 2**62, "", None)
+    sizes, folds = scored.observed.sizes, scores.get("heldout_folds")
+    if fits and (folds is None or int(folds.max()) + 1 != fits):
+        raise run.damaged(SCORES, "'heldout_folds' do not fit the fits of the folds")
+    found = residuals(scored.z, sizes, scores["heldout_counts"], spread, confidence, folds if fits else None)
     few = len(sizes) < FEWEST_TUPLES
-    line = Recalibration(1.0, 0.0, 0.0) if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
-    return limits, line, (int(sizes.min()), int(sizes.max()))
+    line = no_line if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
+    guarantee = _guarantee(run, folds, fits).format(found.guaranteed)
+    proven = None if guarantee == CROSS_FITTED else found.guaranteed
+    return _Learned(found, line, int(sizes.min()), int(sizes.max()), guarantee, proven)
 
 
-def _warn(groups: _Groups, limits: ResidualLimits, unlike: int, seen: tuple[int, int]) -> None:
-    if not np.isfinite(limits.low):
+def _guarantee(run: RunArtifact, folds: NDArray[np.int64] | None, fits: int) -> str:
+    """What holds of the interval, by how the tuples were scored."""
+    if fits:
+        return CV_PLUS
+    if run.summary.learner != "network" and (folds is None or folds.any()):
+        return CROSS_FITTED
+    is_last = run.summary.learner == "network" and run.manifest.config.get("select") == "last"
+    return SPLIT if is_last else SELECTED
+
+
+def _warn(groups: _Groups, learned: _Learned, unlike: int) -> None:
+    if not learned.residuals.limited:
         log.warning(
             "%d tuples that can calibrate (with a count, a range, or added noise) were held out: too few, so the "
             "interval contains all counts",
-            limits.tuples,
+            learned.residuals.tuples,
         )
     if unlike:
         log.warning(
             "%d of %d groups have sizes that no tuple had (%d to %d): their intervals have no guarantee",
-            *(unlike, len(groups.sizes), *seen),
+            *(unlike, len(groups.sizes), learned.smallest, learned.largest),
         )
 
 
-def _read(config: PredictConfig, run: RunArtifact, source: Location, options: PredictOptions) -> _Groups:
+def _read(
+    config: PredictConfig, run: RunArtifact, source: Location, folds: Sequence[Score], options: PredictOptions
+) -> _Groups:
     assert config.by is not None, "the command asks for groups"
     mapping = read_mapping(run)
     if mapping is None:
@@ -168,26 +201,29 @@ def _read(config: PredictConfig, run: RunArtifact, source: Location, options: Pr
         scoring = Scoring(run, config, options.device)
     if scoring.withheld is not None:
         log.warning("expected counts and quantiles are not confirmed: their accuracy %s", scoring.withheld)
-    codes, names, scores = _scored(rows, scoring)
+    codes, names, scores = _scored(rows, scoring, folds)
     order, offsets = group_rows(codes, len(names))
     if alone := int((codes == NONE).sum()):
         log.warning("%s: %d rows have no %s, and are in no group", rows.where, alone, config.by)
     if not len(order):
         raise DataError(f"{rows.where}: no row has a {config.by}", hint="--by names the column of groups.")
-    z = (scores - tuple_shift(run.summary))[order]
-    return _Groups(names, np.diff(offsets), z)
+    z = (scores - tuple_shift(run.summary))[:, order]
+    return _Groups(names, np.diff(offsets), z[0], [*z[1:]] or [z[0]])
 
 
-def _scored(rows: RowSource, scoring: Scoring) -> tuple[NDArray[np.int32], list[str], NDArray[np.float64]]:
-    """The group and the score of every row."""
+def _scored(
+    rows: RowSource, scoring: Scoring, folds: Sequence[Score] = ()
+) -> tuple[NDArray[np.int32], list[str], NDArray[np.float64]]:
+    """The group of every row, and its scores by the classifier and by every fold, row by row."""
     problems, ids, scores = Problems(), [], []
     for block in watched(rows, problems):
         if problems.total:
             continue
         ids.append(as_text(block.roles["tuple"]).dictionary_encode())
-        scores.append(scoring.scores(block))
+        instances = scoring.instances(block)
+        scores.append(np.stack([scoring.score(instances), *(score(instances) for score in folds)]))
     problems.raise_if_any()
     if not scores:
         raise DataError(f"{rows.where}: has no rows", hint="Every row is one item to score.")
     codes, names = tuple_codes(ids)
-    return codes, names, np.concatenate(scores)
+    return codes, names, np.concatenate(scores, axis=1)

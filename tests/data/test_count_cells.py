@@ -83,8 +83,11 @@ def test_a_percentage_leaves_all_counts_open_that_round_to_it(n: int, decimals: 
     ("text", "message"),
     [
         ("0.25", "is not 0, 1, 2 …; are these proportions? then pass --counts-are proportions"),
-        ("1.5", "the count 1.5 is not 0, 1, 2 …"),
-        ("-1", "the count -1 is not 0, 1, 2 …"),
+        (
+            "1.5",
+            "the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages; was noise ",
+        ),
+        ("-1", "the count -1 is not 0, 1, 2 …; was noise added? then pass --count-law gaussian:SD"),
         ("1,234", "has a thousands separator: write 1234"),
         ("0,25", "has a decimal comma: write 0.25"),
         ("37,5%", "has a decimal comma: write 37.5%"),

@@ -361,9 +361,12 @@ MISTAKES = {
     "counts that are none": (
         "tuple_id,count,a,b\nx,1.5,1,2\nx,1.5,3,4\ny,-1,1,2\nz,,1,2\n",
         "3 problems in the data, nothing was written\n"
-        "  {t} row 1: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages\n"
-        "  {t} row 2: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages\n"
-        "  {t} row 3: the count -1 is not 0, 1, 2 …\n",
+        "  {t} row 1: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages"
+        "; was noise added? then pass --count-law gaussian:SD, or the law that it is\n"
+        "  {t} row 2: the count 1.5 is not 0, 1, 2 …; are these percentages? then pass --counts-are percentages"
+        "; was noise added? then pass --count-law gaussian:SD, or the law that it is\n"
+        "  {t} row 3: the count -1 is not 0, 1, 2 …"
+        "; was noise added? then pass --count-law gaussian:SD, or the law that it is\n",
     ),
     "count without tuple": (
         "tuple_id,count,a,b\nx,1,1,2\nx,1,3,4\n,1,1,2\n",
@@ -588,7 +591,8 @@ def test_a_file_of_counts_lists_repeated_and_empty_tuples(ntmp, tmp_path):
         3,
         "error: 3 problems in the data, nothing was written\n"
         f"  {counts} row 2: tuple 'x' occurs already\n"
-        f"  {counts} row 4: tuple 'bad': the count -2 is not 0, 1, 2 …\n"
+        f"  {counts} row 4: tuple 'bad': the count -2 is not 0, 1, 2 …"
+        "; was noise added? then pass --count-law gaussian:SD, or the law that it is\n"
         f"  {t}: tuple 'gone' is empty: it has a count but no rows\n" + FOOT,
     )
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from forged import rehash, replace_arrays
 
 from ntmp_cli.artifacts import open_artifact
 from ntmp_cli.artifacts.stored_tuples import StoredTuples, under_noise
@@ -396,7 +397,10 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     assert [row["district"] for row in table] == list(true)
     assert (facts["groups"], facts["calibration_tuples"], facts["confidence"]) == (200, 150, 0.9)
     assert facts["expected"] == pytest.approx(sum(true.values()), rel=0.05)
-    assert facts["guarantee"].startswith("cross-fitted")
+    # 150 tuples in five folds: Eq. 116.
+    assert facts["guaranteed_confidence"] == pytest.approx(1 - 0.2 - 2 * min(1.6 / 31, (1 - 5 / 150) / 6))
+    assert facts["guarantee"].startswith("CV+: about this share")
+    assert "at least 70%" in facts["guarantee"]
     inside = np.mean([row["low"] <= true[row["district"]] <= row["high"] for row in table])
     assert 0.8 < inside < 0.97
     assert all(0 <= row["low"] <= row["q50"] <= row["high"] <= row["rows"] for row in table)
@@ -436,6 +440,25 @@ def district_run(ntmp_done, tmp_path_factory):
     ntmp_done("import-tuples", folder / "t.csv", "--tuple-column", "district", "--out", folder / "tuples")
     ntmp_done("train", "--tuples", folder / "tuples", "--model", "linear", "--out", folder / "run")
     return folder
+
+
+def test_fits_of_folds_that_do_not_fit_the_scores_are_refused(ntmp, district_run, tmp_path):
+    shutil.copytree(district_run / "run", tmp_path / "run")
+    replace_arrays(tmp_path / "run" / "scores.h5", heldout_folds=np.full(30, 7))
+    rehash(tmp_path / "run")
+    words = ("predict", tmp_path / "run", district_run / "t.csv", "--by", "district", "--out", tmp_path / "g.csv")
+    ended = ntmp(*words)
+    assert (ended.code, "'heldout_folds' do not fit the fits of the folds" in ended.err) == (3, True)
+    assert not (tmp_path / "g.csv").exists()
+
+
+def test_a_classifier_of_scikit_learn_keeps_no_fits_of_folds_and_says_so(ntmp_done, district_run, tmp_path):
+    words = ("--model", "sklearn:linear_model.LogisticRegression", "--out", tmp_path / "run")
+    ntmp_done("train", "--tuples", district_run / "tuples", *words)
+    words = ("predict", tmp_path / "run", district_run / "t.csv", "--by", "district", "--out", tmp_path / "g.csv")
+    facts = ntmp_done(*words, "--json").json
+    assert facts["guarantee"].startswith("cross-fitted")
+    assert facts["guaranteed_confidence"] is None
 
 
 def test_counts_by_group_never_overwrite_a_file_that_a_pattern_names(ntmp, district_run, tmp_path):

@@ -141,7 +141,11 @@ def test_the_same_seed_gives_the_same_classifier_and_another_one_does_not():
             DataError,
             "has 3 rows but count 0.5, which is not 0, 1, 2 …; are these proportions\\? then pass texts such as '25%'$",
         ),
-        ({"counts": np.full(450, 37.5)}, DataError, "; are these percentages\\? then pass texts such as '25%'$"),
+        (
+            {"counts": np.full(450, 37.5)},
+            DataError,
+            "; are these percentages\\? then pass texts such as '25%'; was noise added\\? then set count_law=",
+        ),
         (
             {"counts": np.full(450, 67)},
             DataError,

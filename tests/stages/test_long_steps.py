@@ -66,8 +66,11 @@ def test_scoring_groups_reports_its_rows(tmp_path: Path) -> None:
         yield lambda number: done.update({step.what: number})
 
     class Scoring:
-        def scores(self, block):
-            return block.cells[:, 0]
+        def instances(self, block):
+            return block.cells
+
+        def score(self, instances):
+            return instances[:, 0]
 
     with listening(listener):
         predict_groups._scored(rows, Scoring())

@@ -21,6 +21,7 @@ CountsAre = Literal["counts", "proportions", "percentages"]
 
 NONE = -1
 PASS_KIND = "then pass --counts-are {}"
+PASS_LAW = "then pass --count-law gaussian:SD, or the law that it is"
 # From this many noisy records on, values that are all between 0 and 1 are probably proportions.
 FEWEST_SHARES = 5
 LIKE_SHARES = "all counts are fractions between 0 and 1: are these proportions? "
@@ -96,6 +97,8 @@ class CountColumn:
     """The law of cells that give none."""
     advice: str = PASS_KIND
     """Advice if plain numbers are not counts; `{}` is replaced by what they are."""
+    noise_advice: str = PASS_LAW
+    """Advice if a number can only be a count with noise; empty if no law can be given."""
     entries: list[tuple[CountCell, NoiseLaw]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     _known: dict[tuple[str, str | None], int | str] = field(default_factory=dict)
@@ -145,10 +148,13 @@ class CountColumn:
 
     def _hint(self, number: float) -> str:
         """A hint on what a number that is not a count may be."""
-        if not 0 < number <= 100:
-            return ""
-        kind = "proportions" if number <= 1 else "percentages"
-        return f"; are these {kind}? {self.advice.format(kind)}"
+        hints = []
+        if 0 < number <= 100:
+            kind = "proportions" if number <= 1 else "percentages"
+            hints.append(f"are these {kind}? {self.advice.format(kind)}")
+        if self.noise_advice and (number < 0 or (number > 1 and number != np.floor(number))):
+            hints.append(f"was noise added? {self.noise_advice}")
+        return "".join(f"; {hint}" for hint in hints)
 
     def _percentage_hint(self, cell: CountCell, n: int) -> str:
         """What a count above the size may be: a percentage, if some count is this percentage of the size."""

@@ -29,8 +29,9 @@ from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.poisson_binomial import count_posterior
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.errors import UsageError
+from ntmp_cli.learning.results import FoldFits
 from ntmp_cli.learning.tables.data import TableData
-from ntmp_cli.learning.tables.ensemble import Split, cross_fitted_spread, folds
+from ntmp_cli.learning.tables.ensemble import Split, cross_fitted_spread, fold_fits, folds
 from ntmp_cli.learning.tables.estimator_scorer import EstimatorScorer, log_odds
 from ntmp_cli.learning.tables.fits import PENALTIES, START_PENALTY, linear_path
 
@@ -49,6 +50,8 @@ class FittedEstimator:
     spread: float
     nll: float
     learners: Sequence[dict[str, Any]]
+    folds: FoldFits | None = None
+    """Without the classifiers of the folds: forests of every round and fold would be large."""
 
 
 def fit_estimator(
@@ -73,7 +76,8 @@ def fit_estimator(
     facts = {"learner": type(estimator).__name__, "weight": 1.0, "nll": line.nll, "rounds": best + 1}
     scorer = EstimatorScorer(fitted, data.x.shape[1], line.slope, line.intercept)
     z = line.slope * by_round[best] + line.intercept
-    return FittedEstimator(scorer, judged, z[members], z[len(data.x) :], spread, line.nll, [facts])
+    by_fold = fold_fits(cross_fitting)
+    return FittedEstimator(scorer, judged, z[members], z[len(data.x) :], spread, line.nll, [facts], by_fold)
 
 
 def em(estimator: Any, data: TableData, rounds: int, spread: float = 0.0) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from scipy.special import logit
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.pooled import PooledObjective
 from ntmp_cli.errors import NotIdentifiableError
+from ntmp_cli.learning.results import FoldFits
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.fits import (
     BOOSTED,
@@ -78,6 +79,7 @@ class FittedTable:
     nll: float
     """Mean −log P(observation) of the validation tuples; if all are of one class, mean −log of the terms of Eq. 46b."""
     learners: Sequence[dict[str, Any]]
+    folds: FoldFits | None = None
 
 
 class _Learner(NamedTuple):
@@ -89,14 +91,16 @@ class _Learner(NamedTuple):
     scores: Floats
     losses: Floats
     pool_scores: Floats
+    fits: tuple[Fit, ...]
 
 
 class _OutOfFold(NamedTuple):
-    """Out-of-fold scores."""
+    """Out-of-fold scores, and the fit of every split that gave them."""
 
     members: Floats
     """Of the concatenated members of the validation tuples."""
     pool: Floats
+    fits: tuple[Fit, ...] = ()
 
 
 def fit_table(
@@ -130,15 +134,27 @@ def fit_table(
         np.sum([share * getattr(a, which) for share, a in zip(shares, learners, strict=True)], axis=0)
         for which in ("scores", "pool_scores")
     )
+    weighted = list(zip(shares, learners, strict=True))
+    by_fold = [_average(data, [(share, a.fits[k], a.line) for share, a in weighted]) for k in range(len(cross_fitting))]
     return FittedTable(
-        scorer=_average(data, [(share, fitted[a.setting], a.line) for share, a in zip(shares, learners, strict=True)]),
+        scorer=_average(data, [(share, fitted[a.setting], a.line) for share, a in weighted]),
         judged=judged,
         scores=mean_scores,
         pool_scores=pool_scores,
         spread=spread,
         nll=float(judge.losses(_OutOfFold(mean_scores, pool_scores)).mean()),
-        learners=[_facts(share, a) for share, a in zip(shares, learners, strict=True)],
+        learners=[_facts(share, a) for share, a in weighted],
+        folds=fold_fits(cross_fitting, by_fold if len(by_fold) > 1 else ()),
     )
+
+
+def fold_fits(splits: Sequence[Split], scorers: Sequence[TableScorer] = ()) -> FoldFits | None:
+    """Which fit scored which validation tuple; None if a tuple was validated twice, or in its own training."""
+    judged = np.concatenate([split.judged for split in splits])
+    if len(np.unique(judged)) < len(judged) or any(np.isin(s.judged, s.training).any() for s in splits):
+        return None
+    fold = np.repeat(np.arange(len(splits)), [len(split.judged) for split in splits])
+    return FoldFits(tuple(scorers), fold[np.argsort(judged)])
 
 
 def _require_two_classes(data: TableData) -> None:
@@ -264,13 +280,13 @@ def folds(data: TableData, rng: np.random.Generator, number: int = FOLDS) -> lis
 def _best(family: str, scores: dict[Setting, _OutOfFold], judge: _Judge) -> _Learner:
     losses = {s: judge.losses(z) for s, z in scores.items() if s.family == family}
     setting = min(losses, key=lambda s: np.average(losses[s], weights=judge.weights))
-    members, pool = scores[setting]
+    members, pool, split_fits = scores[setting]
     if family != SOFT:
-        return _Learner(setting, NO_LINE, members, losses[setting], pool)
+        return _Learner(setting, NO_LINE, members, losses[setting], pool, split_fits)
     # Soft labels make scores too small: recalibration by the counts corrects that.
     line = oriented_line(members, judge.objective)
     z = line.scores(members[:, None])
-    return _Learner(setting, line, z, -judge.objective.log_prob(z), line.scores(pool[:, None]))
+    return _Learner(setting, line, z, -judge.objective.log_prob(z), line.scores(pool[:, None]), split_fits)
 
 
 def _facts(share: float, learner: _Learner) -> dict[str, Any]:
@@ -306,6 +322,7 @@ def _out_of_fold(
     pool = np.empty((0, data.x.shape[1])) if data.unlabeled is None else data.unlabeled
     x, members = np.concatenate([data.x, pool]), len(data.x)
     scores = {setting: np.full(len(x), np.nan) for setting in settings}
+    kept_fits: dict[Setting, list[Fit]] = {setting: [] for setting in settings}
     fold = np.arange(len(pool)) % len(splits)
     fold[data.pool_rows] = np.arange(len(data.pool_rows)) % len(splits)  # equal shares of the rows that fits use
     for number, split in enumerate(splits):
@@ -315,8 +332,9 @@ def _out_of_fold(
         others = data.pool_rows[fold[data.pool_rows] != number]
         for setting, fit in fits(data.subset(split.training), data, settings, spread, others):
             scores[setting][rows] = fit.scores(judged, standardised)
+            kept_fits[setting].append(fit)
     kept = data.rows(np.concatenate([split.judged for split in splits]))
-    return {setting: _OutOfFold(z[kept], z[members:]) for setting, z in scores.items()}
+    return {setting: _OutOfFold(z[kept], z[members:], tuple(kept_fits[setting])) for setting, z in scores.items()}
 
 
 def cross_fitted_spread(data: TableData, splits: Sequence[Split]) -> float:

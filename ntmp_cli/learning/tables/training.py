@@ -23,7 +23,7 @@ from ntmp_cli.learning.methods.count import CountSettings, require_side
 from ntmp_cli.learning.model_choice import TABLE_METHOD, is_estimator
 from ntmp_cli.learning.orientation_evidence import Evidence, OrientationTest, require_agreement, require_certainty
 from ntmp_cli.learning.pool_prior import prior_of_pool
-from ntmp_cli.learning.results import EpochRecord, InstanceScorer, Trained, TrainingResult
+from ntmp_cli.learning.results import EpochRecord, FoldFits, InstanceScorer, Trained, TrainingResult
 from ntmp_cli.learning.tables.data import TableData
 from ntmp_cli.learning.tables.ensemble import FittedTable, Split, fit_table
 from ntmp_cli.learning.tables.ensemble import folds as split_into_folds
@@ -101,6 +101,7 @@ def train_table(
             observed.counts[fitted.judged],
             np.empty(0) if heldout is None else scorer.score(heldout.unlabeled),
         ),
+        folds=_moved(fitted.folds, shift),
         pool_scores=fitted.pool_scores + shift,
         prior=prior,
         orientation_z=z,
@@ -114,7 +115,18 @@ def _at_rate_of_tuples(data: TableData, fitted: FittedTable) -> FittedTable:
 
     objective, z = CountObjective(data.observed.subset(fitted.judged), fitted.spread), fitted.scores
     shift = float(minimize_scalar(lambda b: -objective.log_prob(z + b).sum(), bounds=(-5, 5), method="bounded").x)
-    return replace(fitted, scorer=fitted.scorer.moved(shift), scores=z + shift, pool_scores=fitted.pool_scores + shift)
+    return replace(
+        fitted,
+        scorer=fitted.scorer.moved(shift),
+        scores=z + shift,
+        pool_scores=fitted.pool_scores + shift,
+        folds=_moved(fitted.folds, shift),
+    )
+
+
+def _moved(folds: FoldFits | None, shift: float) -> FoldFits | None:
+    """The fits of the folds with `shift` added to their scores."""
+    return None if folds is None else folds._replace(scorers=tuple(scorer.moved(shift) for scorer in folds.scorers))
 
 
 def _orientation_z(
