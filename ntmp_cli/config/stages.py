@@ -40,8 +40,8 @@ class PredictConfig(Settings):
     )
     by: str | None = Field(
         None,
-        description="Column of groups. Writes one row per group: its expected number of positives, quantiles, and"
-        " a conformal interval calibrated on tuples that the run has not seen.",
+        description="Column of groups. Writes one row per group: its expected number of positives, the probability"
+        " of at least one, quantiles, and a conformal interval calibrated on tuples that the run has not seen.",
     )
     confidence: float = Field(0.9, gt=0, lt=1, description="Level of the interval of --by.")
 

@@ -1,4 +1,7 @@
-"""The law of the count of positives in new groups by the scores of the members: moments (of Eq. 112) and quantiles."""
+"""The law of the count of positives in new groups by the scores of the members.
+
+Its moments (of Eq. 112), its quantiles, and the probability of at least one positive.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ def count_moments(z: Floats, sizes: Ints, spread: float = 0.0) -> tuple[Floats, 
     mean = weights @ means
     variance = weights @ (np.add.reduceat(p * (1 - p), starts, axis=1) + (means - mean) ** 2)
     return mean, np.sqrt(variance + LEAST_VARIANCE)
+
+
+def probability_of_any(z: Floats, sizes: Ints, spread: float = 0.0) -> Floats:
+    """1 − Π(1 − p_i) of every group, the mean over its intercept if any: that it has at least one positive."""
+    moved, weights = (z + spread * _AT[:, None], _WEIGHTS) if spread else (z[None], np.ones(1))
+    log_none = -np.add.reduceat(np.logaddexp(0, moved), np.cumsum(sizes) - sizes, axis=1)
+    any_positive: Floats = weights @ -np.expm1(log_none)
+    return any_positive
 
 
 def count_quantiles(z: Floats, sizes: Ints, spread: float, levels: Floats) -> Ints:

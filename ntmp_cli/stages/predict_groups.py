@@ -29,7 +29,7 @@ from ntmp_cli.data.user.table_sets import files_read
 from ntmp_cli.errors import DataError, UsageError
 from ntmp_cli.evaluation.conformal import Residuals, count_interval, residuals
 from ntmp_cli.evaluation.expected_of_run import scored_counts
-from ntmp_cli.evaluation.group_counts import count_moments, count_quantiles
+from ntmp_cli.evaluation.group_counts import count_moments, count_quantiles, probability_of_any
 from ntmp_cli.evaluation.temperature import FEWEST_TUPLES, tuple_shift
 from ntmp_cli.progress import long_step
 from ntmp_cli.stages.predict import DEFAULT_OPTIONS, PredictOptions, Scoring, warn_of_formulas, watched
@@ -38,7 +38,7 @@ from ntmp_cli.storage import Location
 log = logging.getLogger(__name__)
 
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-COLUMNS = ("rows", "expected", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
+COLUMNS = ("rows", "expected", "at_least_one", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
 """Of the output, behind that of the groups."""
 SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
 SELECTED = (
@@ -95,7 +95,8 @@ def predict_groups(
     expected, _ = count_moments(calibrated, groups.sizes, spread)
     quantiles = count_quantiles(calibrated, groups.sizes, spread, QUANTILES)
     low, high = count_interval(groups.z_by_fit, groups.sizes, spread, learned.residuals)
-    numbers = [pa.array(values) for values in (groups.sizes, expected, *quantiles.T, low, high)]
+    at_least_one = probability_of_any(calibrated, groups.sizes, spread)
+    numbers = [pa.array(values) for values in (groups.sizes, expected, at_least_one, *quantiles.T, low, high)]
     with writing_table(out, options.if_exists, options.stream, raw_ids=options.raw_ids) as table:
         names = pa.array(groups.names, pa.string())
         table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))

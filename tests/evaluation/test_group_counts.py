@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import expit
 
 from ntmp_cli.counting.large import LARGE
-from ntmp_cli.evaluation.group_counts import count_moments, count_quantiles
+from ntmp_cli.evaluation.group_counts import count_moments, count_quantiles, probability_of_any
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 
@@ -20,6 +20,18 @@ def test_moments_are_those_of_the_binomial_and_grow_with_the_intercept() -> None
     assert mean == pytest.approx(sizes * p)
     assert sd**2 == pytest.approx(sizes * p * (1 - p) + 0.25)
     assert (count_moments(z, sizes, 0.8)[1] > sd).all()
+
+
+def test_the_probability_of_at_least_one_is_that_of_sampled_groups() -> None:
+    rng, sizes = np.random.default_rng(7), np.array([1, 4, 9])
+    z = rng.normal(-2, 1, int(sizes.sum()))
+    none = [np.prod(expit(-part)) for part in np.split(z, np.cumsum(sizes)[:-1])]
+    assert probability_of_any(z, sizes) == pytest.approx(1 - np.array(none))
+    intercepts = 1.2 * rng.normal(size=(40_000, 1))
+    sampled = [1 - np.prod(expit(-part - intercepts), axis=1).mean() for part in np.split(z, np.cumsum(sizes)[:-1])]
+    assert probability_of_any(z, sizes, 1.2) == pytest.approx(sampled, abs=0.006)  # four standard errors
+    rare = probability_of_any(np.full(3, -50.0), np.array([3]))
+    assert rare == pytest.approx(3 * np.exp(-50.0), rel=1e-9)
 
 
 def test_quantiles_are_those_of_the_law() -> None:

@@ -404,6 +404,7 @@ def test_counts_of_new_groups_have_an_interval(ntmp, ntmp_done, tmp_path):
     inside = np.mean([row["low"] <= true[row["district"]] <= row["high"] for row in table])
     assert 0.8 < inside < 0.97
     assert all(0 <= row["low"] <= row["q50"] <= row["high"] <= row["rows"] for row in table)
+    assert all(row["expected"] / row["rows"] < row["at_least_one"] <= 1 for row in table)
     wide = ntmp_done(*predict, "--confidence", "0.99", "--out", tmp_path / "w.csv", "--json").json
     assert wide["guarantee"] is None  # 150 tuples are too few for so high a level
     write(tmp_path / "large.csv", "district,a,b\n" + "".join(f"big,{row},0\n" for row in range(80)))
