@@ -4,10 +4,11 @@ python -m benchmarks.colour_rows                                       # seed 0 
 python -m benchmarks.colour_rows --seeds 1 2 --priors 0.5
 python -m benchmarks.colour_rows --methods supervised --tuples 3:1
 
-The recipe trains a small network on frozen patch features. The filters are fitted once per data set, without labels, on
-the images of one directory of tuples; every other cell takes its features from there. What is in the file is skipped,
-and every training is written when it ends: stop the process at any time and start it again. The data sets are those of
-NTMP_DATA. `python -m docs.write_colour` then makes the table.
+The recipe `patches-mlp` trains a small network on frozen patch features. The filters are fitted once per data set,
+without labels, on the images of one directory of tuples; every other cell takes its features from there. `convnet`
+trains a network on pixels, which first learns the scores of `patches-mlp` on the same tuples. What is in the file is
+skipped, and every training is written when it ends: stop the process at any time and start it again. The data sets are
+those of NTMP_DATA. `python -m docs.write_colour` then makes the tables.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,8 +40,22 @@ ENCODERS = {
     "cifar10": "patches:filters=800,components=800,views=2",
     "svhn": "patches:filters=800,grid=3,components=800",
 }
-RECIPES: dict[str, dict[str, Any]] = {
-    "patches-mlp": {"model": "mlp", "epochs": 10},
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a cell is trained."""
+
+    settings: Mapping[str, Any]
+    on_patches: bool = True
+    """On features of patches, not on pixels."""
+    teacher: str | None = None
+    """The recipe whose run is the first teacher of `count`."""
+
+
+RECIPES = {
+    "patches-mlp": Recipe({"model": "mlp", "epochs": 10}),
+    "convnet": Recipe({"model": "convnet", "epochs": 20}, on_patches=False, teacher="patches-mlp"),
 }
 HEAD = (
     "# A record per training on colour images, by `python -m benchmarks.colour_rows`; docs/write_colour.py reads it.\n"
@@ -87,22 +103,34 @@ def fitted_encoder(data: str, work: Path) -> Path:
 
 def measure(key: Key, work: Path) -> dict[str, Any]:
     """Train and evaluate one cell; what it leaves on the disk is removed."""
-    weights = fitted_encoder(key.data, work)
-    kept = set(work.glob("features-*"))
     cell = work / f"{key.n}-{key.m}-{key.prior}-{key.seed}"
     source = MakeTuplesConfig(dataset=key.data, tuples=(f"{key.n}:{key.m}",), prior=key.prior, seed=key.seed)
     tuples = make_tuples(source, cell / "tuples", data_root=data_root(), if_exists="refresh").path
-    settings = {"method": key.method, "seed": key.seed, "encoder": ENCODERS[key.data], "trace_every": 0}
-    config = TrainConfig.model_validate({**settings, **RECIPES[key.recipe], "encoder_weights": str(weights)})
     started = time.process_time()
-    run = train(config, tuples, cell / key.method, TrainOptions(if_exists="refresh", resume="if-same", features=work))
+    run = train_recipe(key, tuples, cell, work)
     seconds = time.process_time() - started
-    evaluation = evaluate(EvaluateConfig(metrics=METRICS), [run.path], cell / f"{key.method}-evaluation")
+    evaluation = evaluate(EvaluateConfig(metrics=METRICS), [run], cell / f"{key.method}-evaluation")
     values = {row["metric"]: round(float(row["value"]), 6) for row in evaluation.rows}
     shutil.rmtree(cell)
+    return {**key._asdict(), **{name: values[name] for name in METRICS}, "seconds": round(seconds)}
+
+
+def train_recipe(key: Key, tuples: Path, cell: Path, work: Path) -> Path:
+    """The run of a recipe, after that of its teacher; features of patches are removed after the training."""
+    recipe = RECIPES[key.recipe]
+    settings: dict[str, Any] = {"method": key.method, "seed": key.seed, "trace_every": 0, **recipe.settings}
+    if recipe.on_patches:
+        encoder = {"encoder": ENCODERS[key.data], "encoder_weights": str(fitted_encoder(key.data, work))}
+        settings = {**settings, **encoder}
+    if recipe.teacher is not None and key.method == "count":
+        teacher = train_recipe(key._replace(recipe=recipe.teacher), tuples, cell, work)
+        settings = {**settings, "warmup": "teacher", "teacher": str(teacher)}
+    kept = set(work.glob("features-*"))
+    options = TrainOptions(if_exists="refresh", resume="if-same", features=work)
+    run = train(TrainConfig.model_validate(settings), tuples, cell / f"{key.recipe}-{key.method}", options).path
     for features in set(work.glob("features-*")) - kept:
         shutil.rmtree(features)
-    return {**key._asdict(), **{name: values[name] for name in METRICS}, "seconds": round(seconds)}
+    return run
 
 
 def data_root() -> Path | None:

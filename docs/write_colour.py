@@ -1,4 +1,4 @@
-"""Write the table of colour images into docs/reproduction.md, between its markers, from docs/results/colour.yaml.
+"""Write the tables of colour images into docs/reproduction.md, between its markers, from docs/results/colour.yaml.
 
 python -m docs.write_colour
 """
@@ -47,6 +47,10 @@ def best_of_paper(cell: Cell) -> float:
 
 def trainings(records: Records, cell: Cell, method: str) -> list[Mapping[str, Any]]:
     return [one for key, one in sorted(records.items()) if (key[:4], key.method) == (cell, method)]
+
+
+def of_recipe(records: Records, recipe: str) -> Records:
+    return {key: one for key, one in records.items() if key.recipe == recipe}
 
 
 def labels_of(records: Records, data: str, prior: float) -> float | None:
@@ -105,16 +109,25 @@ def summary(records: Records) -> str:
     )
 
 
-def settings() -> str:
-    """The recipes and the encoders, as the script has them."""
-    lines = [f"- {NAMES[data]}: `--encoder {encoder}`" for data, encoder in ENCODERS.items()]
-    lines += [f"- recipe `{name}`: `{recipe}`" for name, recipe in RECIPES.items()]
-    return "\n".join(lines)
+def heading(name: str) -> str:
+    """A recipe, as the script has it."""
+    recipe = RECIPES[name]
+    words = [", ".join(f"{setting} {value}" for setting, value in recipe.settings.items())]
+    words.append("on features of patches" if recipe.on_patches else "on pixels")
+    if recipe.teacher is not None:
+        words.append(f"`count` learns from `{recipe.teacher}` first (`--warmup teacher`)")
+    return f"Recipe `{name}`: {'; '.join(words)}."
 
 
 def content(records: Records) -> str:
-    rows = [row(records, cell) for cell in cells()]
-    return "\n".join([settings(), "", HEADER, MARKS, *rows, "", summary(records)])
+    """A table for every recipe."""
+    lines = [f"- {NAMES[data]}: `--encoder {encoder}`" for data, encoder in ENCODERS.items()]
+    for name in RECIPES:
+        measured = of_recipe(records, name)
+        rows = [row(measured, cell) for cell in cells()]
+        shown = [HEADER, MARKS, *rows, "", summary(measured)] if measured else ["Not run."]
+        lines += ["", heading(name), "", *shown]
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import colour_rows
-from benchmarks.colour_rows import FILE, Key, load, main, save
+from benchmarks.colour_rows import FILE, RECIPES, Key, load, main, save
 from docs.write_colour import PAGE, best_of_paper, cells, content, row, verdict
 from docs.write_readme import region
 
@@ -27,7 +27,8 @@ def test_all_eighteen_rows_are_there_with_the_best_cell_of_the_paper() -> None:
     assert len(cells()) == len(set(cells())) == 18
     assert best_of_paper(("cifar10", 5, 2, 0.5)) == pytest.approx(82.87)
     assert best_of_paper(("svhn", 7, 2, 0.2)) == pytest.approx(92.78)
-    assert content({}).count("| not run |") == 18
+    assert content({KEY: record(KEY)}).count("| not run |") == 17
+    assert content({}).count("Not run.") == len(RECIPES)
 
 
 def test_a_row_is_the_mean_over_seeds_and_says_where_it_is_below() -> None:
@@ -39,6 +40,12 @@ def test_a_row_is_the_mean_over_seeds_and_says_where_it_is_below() -> None:
     assert words[6:] == ["84.2", "82.9", "2", "5.1 below the paper, 6.4 below labels"]
     assert verdict(83.0, 82.9, 84.0) == "at the paper's best or above"
     assert verdict(83.0, 82.9, None) == "at the paper's best or above"
+
+
+def test_recipes_have_a_table_each() -> None:
+    other = KEY._replace(recipe="convnet")
+    lines = content({KEY: record(KEY), other: record(other, accuracy=0.9)}).splitlines()
+    assert [line.split(" | ")[3] for line in lines if line.startswith("| CIFAR-10 | (5,2) | 0.5")] == ["76.8", "90.0"]
 
 
 def test_records_are_kept_and_a_second_run_measures_what_is_missing(tmp_path: Path, monkeypatch) -> None:
