@@ -22,8 +22,15 @@ class _Row(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-class HistoryRow(TypedDict):
-    """One epoch of a training, as every later stage reads it."""
+class _RiskFields(TypedDict, total=False):
+    """Fields of methods with a risk."""
+
+    negative_rate: dict[str, float]
+    tuple_weight_variance_ratio: float | None
+
+
+class HistoryRow(_RiskFields):
+    """One epoch of a training, as every later stage and `inspect` read it."""
 
     epoch: int
     loss: float | None

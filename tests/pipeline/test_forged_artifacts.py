@@ -161,6 +161,17 @@ def test_fields_that_a_later_version_adds_are_kept(study, ntmp, tmp_path):
     assert ntmp("report", evaluation, "--out", tmp_path / "out").code == 0
 
 
+@pytest.mark.parametrize(
+    "field",
+    [{"tuple_weight_variance_ratio": "1"}, {"negative_rate": [1]}, {"negative_rate": {"a": "b"}}, {"loss": "low"}],
+)
+def test_a_history_is_typed_where_it_is_shown(field, run, ntmp, tmp_path):
+    lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    (run / "history.jsonl").write_text("".join(json.dumps({**line, **field}) + "\n" for line in lines))
+    rehash(run)
+    refused(ntmp("inspect", run), run / "history.jsonl", next(iter(field)), tmp_path / "out")
+
+
 def sparse(file: Path) -> None:
     with h5py.File(file, "r+", libver="latest") as stored:
         shape, dtype = stored["instances"].shape, stored["instances"].dtype
