@@ -7,7 +7,8 @@ least 1 − δ, however good the scores are (Eq. 112: split conformal prediction
 was scored by the fit without its fold, a new group is compared with each tuple by the fit that scored the tuple (Eqs.
 115 and 116: CV+). For a tuple with a range, the lower end is used for the lower limit and the upper end for the upper
 limit; so are the ends of what a rounded, suppressed or off-by-one count may have been. Records with added noise of
-median 0 are used at δ/2.
+median 0 are used at δ/2. Tuples of one row are not used: they may be labelled rows, whose residuals are smaller than
+those of groups.
 """
 
 from __future__ import annotations
@@ -51,25 +52,29 @@ class Residuals(NamedTuple):
     @property
     def guaranteed(self) -> float:
         """The least probability that a group which is exchangeable with the tuples is inside (Eqs. 112 and 116)."""
-        folds, tuples = len(self.below), self.tuples
+        by_fold = [len(ascending) for ascending in self.below if len(ascending)]
+        folds, tuples = len(by_fold), self.tuples
         if not self.limited:
             return 1.0
         if folds == 1:
             return self.confidence
-        extra = min(2 * (1 - 1 / folds) / (tuples / folds + 1), (1 - folds / tuples) / (folds + 1))
+        extra = 2 * (1 - 1 / folds) / (tuples / folds + 1)
+        if min(by_fold) == max(by_fold):
+            extra = min(extra, (1 - folds / tuples) / (folds + 1))
         return max(0.0, 1 - 2 * (1 - self.confidence) - (4 if self.noisy else 2) * extra)
 
 
 def residuals(
     z: Floats, sizes: Ints, counts: Counts, spread: float, confidence: float, fold: Ints | None = None
 ) -> Residuals:
-    """From held-out or cross-fitted tuples, by the smallest and the largest count that each may have.
+    """From held-out or cross-fitted tuples of several rows, by the smallest and the largest count that each may have.
 
     If too few tuples have such limits, records with added noise are used too, at half the error: if a true count is
     outside, noise of median 0 leaves its record outside with a probability of at least ½.
     """
     mean, sd = count_moments(z, sizes, spread)
     low, high, limited, noisy = _ends(sizes, np.asarray(counts))
+    limited, noisy = limited & (sizes > 1), noisy & (sizes > 1)
     fold = np.zeros(len(sizes), dtype=np.int64) if fold is None else fold
     scored = (low - mean) / sd, (high - mean) / sd, fold
     found = _ranked(*scored, limited, confidence, noisy=False)
@@ -109,7 +114,7 @@ def count_interval(z: Sequence[Floats], sizes: Ints, spread: float, found: Resid
     """The smallest and the largest count of every group that are inside; `z` are the scores of members by every fit.
 
     A count m is inside if at least `first` tuples have (m − μ)/s ≥ r, and fewer than `last` have (m − μ)/s > r, where
-    μ, s and r are by the fit of the tuple.
+    μ, s and r are by the fit of the tuple. A group of one row has the interval 0 to 1.
     """
     moments = [count_moments(scores, sizes, spread) for scores in z]
     if not found.limited:
@@ -122,10 +127,11 @@ def count_interval(z: Sequence[Floats], sizes: Ints, spread: float, found: Resid
         return _tuples_under(sizes - count - ROUNDING, moments, found.above, "left") < found.last
 
     low, high = _smallest(enough_below, sizes), sizes - _smallest(few_above, sizes)
-    # Between two counts there may be none: then the nearest one is the answer.
-    nearest = np.clip(np.rint(np.mean([mean for mean, _ in moments], axis=0)), 0, sizes)
-    empty = low > high
-    return np.where(empty, nearest, low).astype(np.int64), np.where(empty, nearest, high).astype(np.int64)
+    # The limits may lie between two counts: then the one that is nearer to the mean is the answer.
+    nearer = np.clip(np.rint(np.mean([mean for mean, _ in moments], axis=0)), high, low)
+    empty, single = low > high, sizes == 1
+    low, high = np.where(empty, nearer, low), np.where(empty, nearer, high)
+    return np.where(single, 0, low).astype(np.int64), np.where(single, 1, high).astype(np.int64)
 
 
 def _tuples_under(

@@ -45,6 +45,13 @@ SELECTED = (
     "split conformal: about this share of new groups that are exchangeable with the held-out tuples is inside; exact "
     "if these tuples had not also chosen the epoch or the settings of the learner (train --select last)"
 )
+IN_BLOCKS = (
+    "none: tuples of one block are alike, so that fewer groups of other blocks may be inside than the level says"
+)
+SEEN = (
+    "none: a fit that saw the tuples may have scored them (tuples of one class or of one block, or a run of an earlier "
+    "version), so that fewer new groups may be inside than the level says"
+)
 CROSS_FITTED = (
     "cross-fitted: the tuples were scored by fits that did not see them, new groups by the fit to all; "
     "about this share of groups like the tuples is inside, without a guarantee for small samples"
@@ -53,6 +60,7 @@ CV_PLUS = (
     "CV+: about this share of new groups that are exchangeable with the tuples is inside, and at least {:.0%}; that "
     "bound is exact if these tuples had not also chosen the settings of the learner"
 )
+UNPROVEN = (IN_BLOCKS, SEEN, CROSS_FITTED)
 
 
 class _Groups(NamedTuple):
@@ -101,7 +109,7 @@ def predict_groups(
         names = pa.array(groups.names, pa.string())
         table.write(pa.RecordBatch.from_arrays([names, *numbers], names=[str(config.by), *COLUMNS]))
     warn_of_formulas(table.quoted)
-    unlike = int(((groups.sizes < learned.smallest) | (groups.sizes > learned.largest)).sum())
+    unlike = int(((groups.sizes > 1) & ((groups.sizes < learned.smallest) | (groups.sizes > learned.largest))).sum())
     _warn(groups, learned, unlike)
     is_limited = learned.residuals.limited
     return {
@@ -153,28 +161,36 @@ def _learned(run: RunArtifact, confidence: float, spread: float, fits: int) -> _
     found = residuals(scored.z, sizes, scores["heldout_counts"], spread, confidence, folds if fits else None)
     few = len(sizes) < FEWEST_TUPLES
     line = no_line if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
-    guarantee = _guarantee(run, folds, fits).format(found.guaranteed)
-    proven = None if guarantee == CROSS_FITTED else found.guaranteed
-    return _Learned(found, line, int(sizes.min()), int(sizes.max()), guarantee, proven)
+    guarantee = _guarantee(run, folds, fits)
+    proven = None if guarantee in UNPROVEN else found.guaranteed
+    seen = sizes[sizes > 1] if (sizes > 1).any() else sizes
+    return _Learned(found, line, int(seen.min()), int(seen.max()), guarantee.format(found.guaranteed), proven)
 
 
 def _guarantee(run: RunArtifact, folds: NDArray[np.int64] | None, fits: int) -> str:
     """What holds of the interval, by how the tuples were scored."""
+    is_network, mapping = run.summary.learner == "network", read_mapping(run)
+    if folds is None and not is_network:
+        return SEEN
+    if mapping is not None and mapping.roles.block_column is not None:
+        return IN_BLOCKS
     if fits:
         return CV_PLUS
-    if run.summary.learner != "network" and (folds is None or folds.any()):
+    if folds is not None and folds.any():
         return CROSS_FITTED
-    is_last = run.summary.learner == "network" and run.manifest.config.get("select") == "last"
+    is_last = is_network and run.manifest.config.get("select") == "last"
     return SPLIT if is_last else SELECTED
 
 
 def _warn(groups: _Groups, learned: _Learned, unlike: int) -> None:
     if not learned.residuals.limited:
         log.warning(
-            "%d tuples that can calibrate (with a count, a range, or added noise) were held out: too few, so the "
-            "interval contains all counts",
+            "%d tuples of several rows can calibrate (with a count, a range, or added noise, scored by a fit without "
+            "them): too few, so the interval contains all counts",
             learned.residuals.tuples,
         )
+    elif learned.guarantee in (IN_BLOCKS, SEEN):
+        log.warning("intervals of groups have no guarantee: %s", learned.guarantee.removeprefix("none: "))
     if unlike:
         log.warning(
             "%d of %d groups have sizes that no tuple had (%d to %d): their intervals have no guarantee",

@@ -117,10 +117,32 @@ def test_the_interval_is_that_of_the_definition(folds: int) -> None:
     assert [*zip(low, upper, strict=True)] == [(each[0], each[-1]) for each in inside]
 
 
-def test_where_no_count_is_inside_the_nearest_one_is_the_answer() -> None:
-    found = Residuals((np.zeros(40),), (np.zeros(40),), 2, 39, 0.9, noisy=False)
-    low, high = count_interval([np.full(5, 0.1)], np.array([5]), 0.0, found)
-    assert (low.tolist(), high.tolist()) == ([3], [3])
+@pytest.mark.parametrize(("residual", "answer"), [(0.0, 3), (-1.2, 2), (-2.0, 1)])
+def test_where_the_limits_lie_between_two_counts_one_of_these_is_the_answer(residual: float, answer: int) -> None:
+    """The mean is 2.6, the standard deviation 1.2: the limits are 2.6, 1.1 and 0.2."""
+    limits = (np.full(40, residual),)
+    low, high = count_interval(
+        [np.full(5, 0.1)], np.array([5]), 0.0, Residuals(limits, limits, 2, 39, 0.9, noisy=False)
+    )
+    assert (low.tolist(), high.tolist()) == ([answer], [answer])
+
+
+def test_labelled_rows_do_not_calibrate_intervals_of_groups() -> None:
+    """Residuals of single rows are small: with as many of them as groups, three quarters of groups were inside."""
+    rng, inside = np.random.default_rng(15), []
+    for _ in range(30):
+        z, sizes, counts = sampled(rng, 60, spread=1.0)
+        rows = rng.normal(-0.5, 1.5, 200)
+        labels = (rng.random(200) < expit(rows)).astype(np.int64)
+        new, new_sizes, new_counts = sampled(rng, 100, spread=1.0)
+        ones, both = np.ones(200, dtype=np.int64), np.concatenate([z, 1.6 * rows + 0.7])
+        found = residuals(both, np.concatenate([sizes, ones]), np.concatenate([counts, labels]), 0.0, 0.9)
+        assert found.tuples == 60
+        low, high = count_interval([new], new_sizes, 0.0, found)
+        inside.append(((low <= new_counts) & (new_counts <= high)).mean())
+    assert np.mean(inside) > 0.89
+    low, high = count_interval([np.full(2, 9.0)], np.ones(2, dtype=np.int64), 0.0, found)
+    assert (low.tolist(), high.tolist()) == ([0, 0], [1, 1])
 
 
 def least_squares(shares: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -157,3 +179,19 @@ def test_the_guarantee_of_noisy_records_is_that_of_twice_the_miss() -> None:
     exact, noisy = (Residuals(*ranks, 3, 140, 0.95, noisy=noisy) for noisy in (False, True))
     assert 0.9 - exact.guaranteed == pytest.approx((0.9 - noisy.guaranteed) / 2)
     assert Residuals(*ranks, 3, 140, 0.5, noisy=True).guaranteed == 0.0
+
+
+def guaranteed(by_fold: list[int], confidence: float = 0.9) -> float:
+    ranks = tuple(np.zeros(tuples) for tuples in by_fold)
+    return Residuals(ranks, ranks, 1, sum(by_fold), confidence, noisy=False).guaranteed
+
+
+def test_the_guarantee_is_that_of_the_folds_that_have_tuples() -> None:
+    """As if there were five folds, three tuples had 0.42 instead of 1 − 2δ."""
+    assert guaranteed([19, 0, 0, 0, 0]) == 0.9
+    assert guaranteed([1, 1, 1, 0, 0], confidence=0.6) == pytest.approx(0.2)
+
+
+def test_the_second_term_of_the_guarantee_is_for_folds_of_equal_size() -> None:
+    assert guaranteed([4, 4, 4, 4, 4]) == pytest.approx(0.8 - 2 * 0.75 / 6)
+    assert guaranteed([5, 4, 4, 4, 3]) == pytest.approx(0.8 - 2 * 1.6 / 5)

@@ -462,6 +462,42 @@ def test_a_classifier_of_scikit_learn_keeps_no_fits_of_folds_and_says_so(ntmp_do
     assert facts["guaranteed_confidence"] is None
 
 
+@pytest.mark.parametrize(
+    ("blocks", "said"), [(6, "tuples of one block are alike"), (1, "a fit that saw the tuples may have scored them")]
+)
+def test_intervals_by_tuples_of_blocks_promise_nothing(blocks, said, ntmp_done, district_run, tmp_path):
+    """Groups of other blocks were inside in 76 and 30 % of the cases, with patients that differ."""
+    header, *rows = (district_run / "t.csv").read_text().splitlines()
+    own = [f"{row},{int(row.partition(',')[0][1:]) % blocks}" for row in rows]
+    path = write(tmp_path / "t.csv", "\n".join([f"{header},patient", *own]) + "\n")
+    words = ("--tuple-column", "district", "--block-column", "patient", "--heldout-share", 0)
+    ntmp_done("import-tuples", path, *words, "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    words = ("predict", tmp_path / "run", path, "--by", "district", "--out", tmp_path / "g.csv", "--json")
+    ended = ntmp_done(*words)
+    assert (ended.json["guaranteed_confidence"], ended.json["calibration_tuples"]) == (None, 30)
+    assert ended.json["guarantee"].startswith(f"none: {said}")
+    assert f"intervals of groups have no guarantee: {said}" in ended.err
+
+
+def test_labelled_rows_do_not_calibrate_counts_of_groups(ntmp_done, district_run, tmp_path):
+    """A group of one row has both counts, whatever sizes the tuples had."""
+    _, *rows = (district_run / "t.csv").read_text().splitlines()
+    lines = ["district,count,label,a,b", *(f",,{row % 2},{row / 10},0" for row in range(40))]
+    for district, count, *features in (row.split(",") for row in rows):
+        lines.append(",".join([district, count, "", *features]))
+    path = write(tmp_path / "t.csv", "\n".join(lines) + "\n")
+    ntmp_done("import-tuples", path, "--tuple-column", "district", "--heldout-share", 0, "--out", tmp_path / "tuples")
+    ntmp_done("train", "--tuples", tmp_path / "tuples", "--model", "linear", "--out", tmp_path / "run")
+    new = write(tmp_path / "new.csv", "district,a,b\none,9,0\n" + "two,9,0\n" * 20)
+    words = ("predict", tmp_path / "run", new, "--by", "district", "--out", tmp_path / "g.csv", "--json")
+    facts = ntmp_done(*words).json
+    assert (facts["calibration_tuples"], facts["groups_of_unseen_sizes"]) == (30, 0)
+    assert facts["seen_sizes"][0] > 1
+    one, _ = pacsv.read_csv(tmp_path / "g.csv").to_pylist()
+    assert (one["low"], one["high"]) == (0, 1)
+
+
 def test_counts_by_group_never_overwrite_a_file_that_a_pattern_names(ntmp, district_run, tmp_path):
     for name in ("a.csv", "b.csv"):
         shutil.copyfile(district_run / "t.csv", tmp_path / name)
