@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, xlog1py, xlogy
 
+from ntmp_cli.counting.large import LARGE
 from ntmp_cli.counting.laws import Floats, Ints
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
@@ -23,8 +24,9 @@ from ntmp_cli.counting.recorded import Counts, records
 
 # log 1/c: from rates that are all but equal to rates near 0 and 1.
 LEAST, MOST = -10.0, 1.0
-# Weights are at least e^-600 of the largest: products with probabilities stay above 0.
-LARGEST_DIFFERENCE = 600.0
+# Weights are at least e^-600 of the largest: products with probabilities stay above 0. Beyond the ratio of its ends,
+# log M may differ by some nats more.
+LARGEST_DIFFERENCE, BEYOND_ENDS = 600.0, 10.0
 RATES = (0.01, 0.99)
 _STEP = 1e-4
 
@@ -65,10 +67,23 @@ class _Weighted(CountObservations):
         return weighted
 
 
+def most_members(rate: float) -> int:
+    """Tuples of more members are not for `fit_varying_rates`.
+
+    The sums of large tuples are cut around a single narrow mode, which M(k) widens. The weights of tuples of a rare
+    class span more than a double holds, because M(n) may be ρ^(−n) times M(0).
+    """
+    rarest = max(min(rate, 1 - rate), RATES[0])
+    return min(LARGE, int((LARGEST_DIFFERENCE - BEYOND_ENDS) / -np.log(rarest)))
+
+
 def fit_varying_rates(
     z: Floats, observed: CountObservations, start: tuple[float, float, float] = (0.0, 0.0, -2.0)
 ) -> VaryingRatesFit:
-    """The line and the concentration under which the records are most probable, by L-BFGS."""
+    """The line and the concentration under which the records are most probable, by L-BFGS.
+
+    No tuple may have more than `most_members`.
+    """
     rate = float(np.clip(observed.rate, *RATES))
     everything = records(np.zeros(len(observed)), observed.sizes)
 

@@ -3,12 +3,15 @@
 Scores of a linear model are cross-fitted under a first guess of the law. Then the parameters and the line a·z + b
 jointly maximise the likelihood (Eq. 111), of tuples whose rates may differ (Eq. 114). With this law, scores are
 cross-fitted once more. Intervals are where the profile likelihood is within 1.92 nats of its maximum (95 %). A
-parameter with a wide interval is refused: poor scores and strong noise are then indistinguishable.
+parameter with a wide interval is refused: poor scores and strong noise are then indistinguishable. The noise of large
+tuples is taken to be that of the others, by which it is estimated: Eq. 114 is not computed for them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +22,11 @@ from ntmp_cli.counting.laws import Floats, NoiseLaw, law_parameters, law_text, p
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.recalibration import recalibrate
 from ntmp_cli.counting.recorded import with_parameters
-from ntmp_cli.counting.varying_rates import fit_varying_rates
+from ntmp_cli.counting.varying_rates import fit_varying_rates, most_members
 from ntmp_cli.errors import DataError, NotIdentifiableError, UsageError
 from ntmp_cli.prior.estimator import ScoredTuples
+
+log = logging.getLogger(__name__)
 
 AUTO = "auto"
 IMPOSSIBLE = 1e12
@@ -75,8 +80,12 @@ def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) ->
     at = np.array([_start(one) for one in free])
     for _ in range(ROUNDS):
         scored = scored_under(law_at(at))
-        loss = _Loss(scored, law_at)
+        usable = _without_large_tuples(scored, text)
+        loss = _Loss(usable, law_at)
         at = np.clip(_least(loss, at), -FURTHEST, FURTHEST)
+    if len(usable.sizes) < len(scored.sizes):
+        many, largest = len(usable.sizes), int(usable.sizes.max())
+        log.warning("count law %s: estimated without tuples of more than %d members, by %d others", text, largest, many)
     intervals = {one: _interval(loss, at, which, one) for which, one in enumerate(free)}
     for one, (low, high) in intervals.items():
         wide = high - low > WIDEST_SHARE if one in SHARES else high > WIDEST_FACTOR * low
@@ -86,6 +95,24 @@ def estimate_law(text: str, scored_under: Callable[[NoiseLaw], ScoredTuples]) ->
                 hint="Give it as a number, or use more tuples; poor scores and much noise look alike.",
             )
     return LawEstimate(parse_law(law_text(law_at(at))), intervals)
+
+
+def _without_large_tuples(scored: ScoredTuples, text: str) -> ScoredTuples:
+    most = most_members(scored.observed.rate)
+    kept = scored.sizes <= most
+    if not kept.any():
+        raise NotIdentifiableError(
+            f"count law '{text}': it is estimated by tuples of at most {most} members, and there are none",
+            hint=AS_NUMBER,
+        )
+    members, blocks = np.repeat(kept, scored.sizes), scored.blocks
+    return replace(
+        scored,
+        scores=scored.scores[members],
+        sizes=scored.sizes[kept],
+        counts=scored.counts[kept],
+        blocks=None if blocks is None else blocks[kept],
+    )
 
 
 class _Loss:

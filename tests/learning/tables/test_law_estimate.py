@@ -45,6 +45,25 @@ def test_a_parameter_is_found_with_an_interval(law: str, text: str, name: str, v
     assert abs(getattr(found.law, name) - middle) < 0.3 * (high - low)
 
 
+def test_large_tuples_do_not_estimate_a_law(caplog: pytest.LogCaptureFixture) -> None:
+    """Their likelihood at different rates is not computed."""
+    small = scored("gaussian:2", 2.5, tuples=100)
+    n, rng = 2_000, np.random.default_rng(6)
+
+    def beside_large(law: NoiseLaw) -> ScoredTuples:
+        few = small(law)
+        z, recorded = np.concatenate([few.scores, rng.normal(size=n)]), np.array([900.0])
+        counts = np.concatenate([few.counts, with_law(records(recorded, recorded, "gaussian:2"), law)])
+        return ScoredTuples(z, np.append(few.sizes, n), counts, np.empty(0))
+
+    found = estimate_law("gaussian:auto", beside_large)
+    assert found.intervals["sd"][0] < 2 < found.intervals["sd"][1]
+    assert "estimated without tuples of more than 10 members, by 100 others" in caplog.text
+    large = scored("gaussian:2", 2.5, tuples=3, size=400)
+    with pytest.raises(NotIdentifiableError, match="by tuples of at most 300 members, and there are none"):
+        estimate_law("gaussian:auto", large)
+
+
 def test_a_parameter_that_the_tuples_do_not_tell_is_refused() -> None:
     with pytest.raises(NotIdentifiableError, match="these tuples do not tell its rate"):
         estimate_law("off-by-one:auto", scored("off-by-one:0.3", 0.0, tuples=60))
