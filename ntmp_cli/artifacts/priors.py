@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ntmp_cli.artifacts.layout import PRIOR
 from ntmp_cli.artifacts.manifest import Artifact, TuplesArtifact, open_artifact
 from ntmp_cli.artifacts.summaries import PriorSource, PriorSummary
 from ntmp_cli.errors import ArtifactError, NotIdentifiableError
@@ -40,9 +38,3 @@ def estimated_prior(path: Path, tuples: TuplesArtifact) -> Prior:
             hint="Estimate it with --assume 'prior<0.5' or --assume 'prior>0.5', or give --prior.",
         )
     return Prior(value, "estimated", estimate, estimate.summary.ci)
-
-
-def read_prior(estimate: Artifact[PriorSummary]) -> dict[str, Any]:
-    """Every estimate of a prior directory."""
-    content: dict[str, Any] = estimate.read_json(PRIOR)
-    return content

@@ -12,8 +12,9 @@ from typing import Any, TypedDict, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 
 from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
-from ntmp_cli.artifacts.layout import HISTORY
+from ntmp_cli.artifacts.layout import HISTORY, PRIOR
 from ntmp_cli.artifacts.manifest import Artifact, RunArtifact
+from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.artifacts.summary_fields import TaskSummary, problems_of
 from ntmp_cli.evaluation.summary import RunSetting
 
@@ -121,6 +122,56 @@ class RunRow(RunMark, _LaterRunFields):
     parameters: int
     epochs: int
     selected_epoch: int
+
+
+class EstimateRow(_Row):
+    """The prior by one estimator."""
+
+    value: float | None
+    ci: tuple[float, float] | None
+
+
+class UpperBoundRow(_Row):
+    value: float
+    confident: float
+
+
+class NeymanPearsonRow(_Row):
+    value: float
+
+
+class PaperProtocolRow(_Row):
+    """How the paper's own score model was trained."""
+
+    score_model: str
+    validated_by: str
+    proxies: int
+
+
+class _LaterPriorFields(TypedDict, total=False):
+    paper_protocol: PaperProtocolRow | None
+
+
+class PriorRow(_LaterPriorFields):
+    """Every estimate of a prior directory."""
+
+    prior: float
+    ci: tuple[float, float] | None
+    confidence: float
+    identified: bool
+    estimator: str
+    estimators: dict[str, EstimateRow]
+    upper_bound: UpperBoundRow
+    neyman_pearson_as_in_the_paper: NeymanPearsonRow
+    tuple_rate: float
+    tuples: int
+    unlabeled: int
+    warnings: list[str]
+
+
+def read_prior(estimate: Artifact[PriorSummary]) -> dict[str, Any]:
+    """The estimates of a prior directory."""
+    return _checked(estimate, PRIOR, [estimate.read_json(PRIOR)], PriorRow)[0]
 
 
 def read_history(run: RunArtifact) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def command(
 
     Example: ntmp estimate-prior --tuples work/tuples --out work/prior
     """
-    from ntmp_cli.artifacts.priors import read_prior
+    from ntmp_cli.artifacts.row_types import read_prior
     from ntmp_cli.commands.progress import limit_threads, watching
     from ntmp_cli.commands.views import prior_view
     from ntmp_cli.stages.cross_fit_options import CrossFitOptions

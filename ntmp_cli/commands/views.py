@@ -185,7 +185,7 @@ def _prior_words(run: RunSummary) -> str:
 def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> None:
     """The estimate, then all estimators, the bound and the warnings."""
     level, interval, bound = f"{estimate['confidence']:.0%}", _interval(estimate["ci"]), estimate["upper_bound"]
-    value = f"{estimate['prior']:.4f}" + ("" if estimate["identified"] else f" or {estimate['mirror']:.4f}")
+    value = f"{estimate['prior']:.4f}" + ("" if estimate["identified"] else f" or {1 - estimate['prior']:.4f}")
     print_pairs(
         console,
         {
@@ -211,7 +211,7 @@ def prior_view(console: Console, path: Path, estimate: Mapping[str, Any]) -> Non
 
 def _paper_words(estimate: Mapping[str, Any]) -> dict[str, str]:
     """How the paper's protocol got its number, and its Neyman–Pearson bound as the paper reads it."""
-    if (facts := estimate["paper_protocol"]) is None:
+    if (facts := estimate.get("paper_protocol")) is None:
         return {}
     bound = estimate["neyman_pearson_as_in_the_paper"]["value"]
     trained = f"{facts['score_model']} on {facts['proxies']:,} positive proxies against U, by {facts['validated_by']}"

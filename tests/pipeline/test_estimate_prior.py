@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from forged import copied, rehash
 
 from ntmp_cli.artifacts import hdf5, open_artifact
 from ntmp_cli.prior.paper_protocol import ProxyScores, paper_estimate
@@ -53,6 +54,25 @@ def test_people_see_every_estimator_and_its_interval(gaussian, ntmp_done):
     assert f"{estimate['prior']:.4f}, 95% interval" in shown
     for name in estimate["estimators"]:
         assert name in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"paper_protocol": ...}, 0, "rate of the tuples"),  # directories of earlier versions lack it
+        ({"upper_bound": ...}, 3, "prior.json: damaged: row 0.upper_bound"),
+        ({"estimators": {"em": 0.5}}, 3, "prior.json: damaged: row 0.estimators.em"),
+        ({"identified": False, "mirror": None}, 0, " or 0.2"),
+    ],
+)
+def test_a_kept_prior_is_read_with_checks(changes, code, said, gaussian, ntmp, tmp_path):
+    tuples, out, _ = gaussian
+    kept = copied(out, tmp_path / "prior")
+    content = {**json.loads((kept / "prior.json").read_text()), **changes}
+    (kept / "prior.json").write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    rehash(kept)
+    ended = ntmp("estimate-prior", "--tuples", tuples, *LIGHT, "--if-exists", "skip", "--out", kept)
+    assert (ended.code, said in ended.out + ended.err) == (code, True), ended.err
 
 
 @pytest.mark.parametrize("more", [("--score", "discriminant"), ("--folds", 2), ("--warmup", "discriminant")])
