@@ -77,9 +77,9 @@ def residuals(
     limited, noisy = limited & (sizes > 1), noisy & (sizes > 1)
     fold = np.zeros(len(sizes), dtype=np.int64) if fold is None else fold
     scored = (low - mean) / sd, (high - mean) / sd, fold
-    found = _ranked(*scored, limited, confidence, noisy=False)
-    if found.limited or not noisy.any():
-        return found
+    without_noise = _ranked(*scored, limited, confidence, noisy=False)
+    if without_noise.limited or not noisy.any():
+        return without_noise
     return _ranked(*scored, limited | noisy, confidence, noisy=True)
 
 
@@ -110,21 +110,21 @@ def _ends(sizes: Ints, counts: Counts) -> tuple[Floats, Floats, Bools, Bools]:
     return low, high, limited, noisy
 
 
-def count_interval(z: Sequence[Floats], sizes: Ints, spread: float, found: Residuals) -> tuple[Ints, Ints]:
+def count_interval(z: Sequence[Floats], sizes: Ints, spread: float, calibration: Residuals) -> tuple[Ints, Ints]:
     """The smallest and the largest count of every group that are inside; `z` are the scores of members by every fit.
 
     A count m is inside if at least `first` tuples have (m − μ)/s ≥ r, and fewer than `last` have (m − μ)/s > r, where
     μ, s and r are by the fit of the tuple. A group of one row has the interval 0 to 1.
     """
     moments = [count_moments(scores, sizes, spread) for scores in z]
-    if not found.limited:
+    if not calibration.limited:
         return np.zeros(len(sizes), dtype=np.int64), sizes.astype(np.int64)
 
     def enough_below(count: Ints) -> Bools:
-        return _tuples_under(count + ROUNDING, moments, found.below, "right") >= found.first
+        return _tuples_under(count + ROUNDING, moments, calibration.below, "right") >= calibration.first
 
     def few_above(count: Ints) -> Bools:
-        return _tuples_under(sizes - count - ROUNDING, moments, found.above, "left") < found.last
+        return _tuples_under(sizes - count - ROUNDING, moments, calibration.above, "left") < calibration.last
 
     low, high = _smallest(enough_below, sizes), sizes - _smallest(few_above, sizes)
     # The limits may lie between two counts: then the one that is nearer to the mean is the answer.
@@ -149,6 +149,6 @@ def _smallest(holds: Callable[[Ints], Bools], largest: Ints) -> Ints:
     low, high = np.zeros(len(largest), dtype=np.int64), largest.astype(np.int64)
     while (low < high).any():
         middle = (low + high) // 2
-        found = holds(middle)
-        low, high = np.where(found | (low == high), low, middle + 1), np.where(found, middle, high)
+        met = holds(middle)
+        low, high = np.where(met | (low == high), low, middle + 1), np.where(met, middle, high)
     return low

@@ -58,7 +58,7 @@ CROSS_FITTED = (
 )
 CV_PLUS = (
     "CV+: about this share of new groups that are exchangeable with the tuples is inside, and at least {:.0%}; that "
-    "bound is exact if these tuples had not also chosen the settings of the learner"
+    "bound is exact if these tuples had not also chosen the settings and the weights of the learners"
 )
 UNPROVEN = (IN_BLOCKS, SEEN, CROSS_FITTED)
 
@@ -158,13 +158,15 @@ def _learned(run: RunArtifact, confidence: float, spread: float, fits: int) -> _
     sizes, folds = scored.observed.sizes, scores.get("heldout_folds")
     if fits and (folds is None or int(folds.max()) + 1 != fits):
         raise run.damaged(SCORES, "'heldout_folds' do not fit the fits of the folds")
-    found = residuals(scored.z, sizes, scores["heldout_counts"], spread, confidence, folds if fits else None)
+    calibration = residuals(scored.z, sizes, scores["heldout_counts"], spread, confidence, folds if fits else None)
     few = len(sizes) < FEWEST_TUPLES
     line = no_line if few else recalibrate(scored.z, scored.observed, steepest=0.0, spread=spread)
     guarantee = _guarantee(run, folds, fits)
-    proven = None if guarantee in UNPROVEN else found.guaranteed
+    proven = None if guarantee in UNPROVEN else calibration.guaranteed
     seen = sizes[sizes > 1] if (sizes > 1).any() else sizes
-    return _Learned(found, line, int(seen.min()), int(seen.max()), guarantee.format(found.guaranteed), proven)
+    return _Learned(
+        calibration, line, int(seen.min()), int(seen.max()), guarantee.format(calibration.guaranteed), proven
+    )
 
 
 def _guarantee(run: RunArtifact, folds: NDArray[np.int64] | None, fits: int) -> str:
