@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 COLUMNS = ("rows", "expected", "at_least_one", *(f"q{round(100 * level):02d}" for level in QUANTILES), "low", "high")
 """Of the output, behind that of the groups."""
-SPLIT = "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability"
+SPLIT = (
+    "split conformal: a new group that is exchangeable with the held-out tuples is inside with this probability; exact "
+    "if these tuples did not decide which class is positive"
+)
 SELECTED = (
     "split conformal: about this share of new groups that are exchangeable with the held-out tuples is inside; exact "
     "if these tuples had not also chosen the epoch or the settings of the learner (train --select last)"
