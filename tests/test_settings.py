@@ -12,7 +12,7 @@ import pytest
 from ntmp_cli import settings
 from ntmp_cli.config import TrainConfig
 from ntmp_cli.errors import UsageError
-from ntmp_cli.settings import load, read_yaml, shown
+from ntmp_cli.settings import _assign, load, read_yaml, shown
 
 DOUBLING = "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrst"))
 REFUSED = {
@@ -92,6 +92,18 @@ def test_as_many_levels_and_values_as_allowed_are_read(tmp_path: Path, monkeypat
         read_yaml(tmp_path / "c.yaml")
 
 
+def test_a_set_value_joins_the_group_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("train: {epochs: 3, seed: 1}\n")
+    values = [read_yaml(tmp_path / "c.yaml"), {}]
+    for value in values:
+        _assign(value, "train.epochs=5")
+        _assign(value, "train.lr=0.1")
+    assert values == [{"train": {"epochs": 5, "seed": 1, "lr": 0.1}}, {"train": {"epochs": 5, "lr": 0.1}}]
+    with pytest.raises(UsageError, match=r"--set train\.epochs\.x=1: 'epochs' is not a group of settings"):
+        _assign(values[0], "train.epochs.x=1")
+
+
 def test_a_long_value_is_shown_by_its_beginning() -> None:
     assert shown("a" * 300) == "'" + "a" * 199 + "…"
+    assert shown("a" * 198) == "'" + "a" * 198 + "'"
     assert shown("b") == "'b'"

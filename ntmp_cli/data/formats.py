@@ -112,7 +112,7 @@ def _read_at_most(stream: IO[bytes], size: int) -> bytearray:
 
 
 class _PickledDtype:
-    """Stands in for numpy.dtype: keeps the type code and the byte order of a plain integer type."""
+    """Stands in for numpy.dtype: keeps the type code of a plain integer type."""
 
     def __init__(self, code: str, *_: object) -> None:
         if code not in {"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"}:
@@ -120,8 +120,7 @@ class _PickledDtype:
         self.dtype = np.dtype(code)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        if state[1] == ">":
-            self.dtype = self.dtype.newbyteorder(">")
+        """The byte order is not needed: arrays of other than single bytes are refused."""
 
 
 class _PickledArray:

@@ -43,7 +43,8 @@ def largest_bias(groups: Groups, rate_errors: Floats) -> float | None:
             error - (1 - prior) * on_minus,  # E₋ ℓ₋
         ]
     )
-    return float(max(coefficients[coefficients > 0].sum(), -coefficients[coefficients < 0].sum()))
+    # They sum to 0, so that the negative ones sum to as much.
+    return float(coefficients[coefficients > 0].sum())
 
 
 # --- the prior ----------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from small_artifacts import as_report
 
 from ntmp_cli import __version__
 from ntmp_cli.app import run
-from ntmp_cli.artifacts import open_artifact, publishing
-from ntmp_cli.artifacts.manifest import FileEntry, Manifest, carries_manifest
+from ntmp_cli.artifacts import manifest, open_artifact, publishing
+from ntmp_cli.artifacts.manifest import MANIFEST, FileEntry, Manifest, carries_manifest
 from ntmp_cli.artifacts.summaries import ReportSummary
 from ntmp_cli.artifacts.summary_fields import Summary
 from ntmp_cli.errors import ArtifactError
@@ -249,6 +249,15 @@ def test_each_damage_is_named_and_exits_3(damage, message, made, edit, capsys):
     assert captured.err.startswith("error: ")
     assert "internal error" not in captured.err
     assert captured.out == ""
+
+
+def test_a_manifest_may_have_as_many_bytes_as_allowed(made, monkeypatch):
+    size = (made / MANIFEST).stat().st_size
+    monkeypatch.setattr(manifest, "MOST_MANIFEST_BYTES", size)
+    assert open_artifact(made).path == made
+    monkeypatch.setattr(manifest, "MOST_MANIFEST_BYTES", size - 1)
+    with pytest.raises(ArtifactError, match="too large for a manifest"):
+        open_artifact(made)
 
 
 def test_no_such_directory(tmp_path, capsys):

@@ -17,11 +17,13 @@ from ntmp_cli.app import run
 from ntmp_cli.artifacts import Artifact, Plan, open_artifact, publishing
 from ntmp_cli.artifacts.shards import (
     TupleBlock,
+    read_digests,
     read_instance_range,
     read_instances,
     read_tuple_shard,
     tuple_shard_names,
     unlabeled_shard_names,
+    write_digests,
     write_instances,
     write_tuple_shards,
 )
@@ -98,6 +100,35 @@ def test_shards_are_numbered_in_the_order_of_the_stream(tmp_path):
 def test_a_range_of_instances_is_read_without_the_rest(tmp_path):
     artifact = store(tmp_path / "t", [block_of([3, 3], [1, 1])], 9)
     np.testing.assert_array_equal(read_instance_range(artifact, POOL, 2, 5)[:, 0], [2, 3, 4])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, None), (0, 2), (1, None), (1, 3), (2, 4), (0, 4), (4, None)])
+def test_some_tuples_of_a_shard_are_those_of_the_whole(start, stop, tmp_path):
+    sizes = [2, 3, 1, 4]
+    artifact = store(tmp_path / "t", [block_of(sizes, [1, 3, 0, 2])], 9)
+    whole, part = read_tuple_shard(artifact, SHARD), read_tuple_shard(artifact, SHARD, start, stop)
+    assert np.diff(part.offsets).tolist() == sizes[start:stop]
+    assert part.offsets[0] == 0
+    assert part.counts.tolist() == [1, 3, 0, 2][start:stop]
+    first, last = whole.offsets[start], whole.offsets[-1 if stop is None else stop]
+    np.testing.assert_array_equal(part.instances, whole.instances[first:last])
+
+
+def test_counts_of_any_whole_type_are_stored_as_64_bits(tmp_path):
+    numbers = TupleBlock(np.zeros((3, 2), np.uint8), np.array([0, 3]), np.array([2], np.int16))
+    artifact = store(tmp_path / "t", [numbers], 9)
+    assert read_tuple_shard(artifact, SHARD).counts.dtype == np.int64
+
+
+def test_hashes_of_instances_come_back(tmp_path):
+    hashes = np.array([bytes(range(16)), b"x" * 15 + b"y"], "S16")
+    blocks = [block_of([3], [1])]
+    with publishing(tmp_path / "t", Plan("tuples", {})) as staging:
+        write_tuple_shards(staging, "train", iter(blocks), shard_size=9, scale=4.0)
+        write_instances(staging, POOL, iter([blocks[0].instances]), 3, scale=4.0)
+        write_digests(staging, hashes)
+        staging.summary = tuples_summary(blocks, 3, 4.0)
+    assert read_digests(open_artifact(tmp_path / "t")).tolist() == hashes.tolist()
 
 
 # --- tampering: the manifest's hashes are made to fit, so that only the content can tell ---------

@@ -245,6 +245,21 @@ def test_replacing_is_all_or_nothing(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["figure.png"]
 
 
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    """Only a loss of power would show it: the flushes are counted."""
+    out, flushed, fsync = tmp_path / "figure.png", [], os.fsync
+
+    def noted(handle: int) -> None:
+        flushed.append((os.path.samestat(os.fstat(handle), partial.stat()), out.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with replacing(out) as partial:
+        partial.write_bytes(b"whole")
+        assert flushed == []
+    assert (True, False) in flushed
+
+
 def test_parents_that_others_use_stay(tmp_path):
     with pytest.raises(FileNotFoundError), made_parents(tmp_path / "a" / "b" / "out"):
         (tmp_path / "a" / "other").write_bytes((tmp_path / "missing").read_bytes())

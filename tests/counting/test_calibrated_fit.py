@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from ntmp_cli.counting.calibrated_fit import CalibratedFit, calibrated_fit
+from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated_fit
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
@@ -63,3 +65,32 @@ def test_scores_that_separate_the_classes_have_a_finite_fit() -> None:
     assert np.isfinite(fit.theta).all()
     assert np.isfinite(fit.influence).all()
     assert fit.p == pytest.approx(y, abs=0.01)
+
+
+def test_the_unit_of_scores_changes_the_fit_only_by_its_factor() -> None:
+    z, _, observed = simulated(np.random.default_rng(3), 2000)
+    fit, larger = calibrated_fit(z, CountObjective(observed)), calibrated_fit(20 * z, CountObjective(observed))
+    factor = np.array([20.0, 1.0])
+    assert larger.theta * factor == pytest.approx(fit.theta, rel=0.01, abs=0.01)
+    assert (larger.influence * factor) == pytest.approx(fit.influence, rel=0.05, abs=0.05 * np.abs(fit.influence).max())
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_the_slope_is_the_derivative_of_the_probabilities(spread: float) -> None:
+    z, y, observed = simulated(np.random.default_rng(4), 60)
+    fit = calibrated_fit(z, CountObjective(observed, spread), y.astype(float))
+    step = 1e-5
+    for column in range(3):
+        theta = [fit.theta + sign * step * (np.arange(3) == column) for sign in (1, -1)]
+        more, less = (dataclasses.replace(fit, theta=at).p for at in theta)
+        assert fit.slope[:, column] == pytest.approx((more - less) / (2 * step), abs=1e-8)
+
+
+def test_influences_of_a_block_are_added() -> None:
+    influence = np.arange(10.0).reshape(5, 2)
+    blocks = np.array([7, 3, 7, 7, 3])
+    sums = np.stack([influence[[1, 4]].sum(axis=0), influence[[0, 2, 3]].sum(axis=0)])
+    # The error is the mean over as many terms as there are blocks.
+    assert by_block(influence, blocks).mean(axis=0) == pytest.approx(influence.mean(axis=0))
+    assert by_block(influence, blocks) == pytest.approx(sums * 2 / 5)
+    assert by_block(influence, None) is influence

@@ -133,6 +133,25 @@ def test_a_range_of_everything_says_nothing() -> None:
     assert gradient == pytest.approx(np.zeros(405), abs=1e-9)
 
 
+def test_the_intercept_of_long_tuples_is_integrated_for_every_kind() -> None:
+    """Narrow integrands that are far from 0: the nodes must follow what the observation says, not its middle only."""
+    rng, spread = np.random.default_rng(4), 1.0
+    at, weights = np.polynomial.hermite_e.hermegauss(200)
+    for n, low, high, law in [
+        (60, 50, 60, "exact"),
+        (60, 1, 5, "exact"),
+        (80, 30, 31, "exact"),
+        (60, 55, 55, "gaussian:2"),
+        (60, 0, 0, "suppress:6"),
+        (60, 4, 4, "detect:0.5,1"),
+        (60, 25, 25, "round:5"),
+    ]:
+        z, row = rng.normal(-0.5, 1, n), observed((n, low, high, law))
+        fine = [np.exp(count_log_prob(z + spread * b, row))[0] for b in at]
+        expected = np.log(np.dot(weights, fine) / weights.sum())
+        assert CountObjective(row, spread).log_prob(z)[0] == pytest.approx(expected, abs=5e-3), (n, low, high, law)
+
+
 def test_exact_records_are_whole_numbers_again_and_give_the_same_bits() -> None:
     sizes, counts = np.array([3, 7, 2, 12]), np.array([1, 7, 0, 5])
     plain, recorded = CountObservations(sizes, counts), CountObservations(sizes, records(counts, counts))

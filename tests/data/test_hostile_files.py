@@ -100,6 +100,12 @@ def test_the_option_sets_the_limit_for_this_process_and_its_children(monkeypatch
     assert run(["--unpack-limit-mb", "0", "list", "metrics"]) == 2
 
 
+def test_the_limits_are_those_of_the_documents(monkeypatch):
+    monkeypatch.setenv(unpacking.LIMIT_VARIABLE, "")
+    assert unpacking.unpack_limit(1) == 512 * MEGABYTE
+    assert unpacking.unpack_limit(1, unpacking.LEAST_IMAGE) == 64 * MEGABYTE
+
+
 def test_large_files_may_unpack_to_more():
     assert unpacking.unpack_limit(10**9) == 100 * 10**9
 

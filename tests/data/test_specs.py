@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ntmp_cli.data.specs import TupleSpec, expected_strata, mean_length, parse_spec, sample_sizes
+from ntmp_cli.data.specs import TupleSpec, expected_strata, mean_length, mean_rate, parse_spec, sample_sizes
 from ntmp_cli.errors import UsageError
 
 GRAMMAR = "A spec is N:M, N:M1-M2 or N:~P, where N may be a range N1-N2; a mixture adds weights, as in 3:1@0.7."
@@ -99,6 +99,8 @@ def test_a_weight_too_large_for_a_number_is_refused() -> None:
         ("5:1-3", None, 3, 4),
         ("3-7:2", None, 2, 5),
         ("3-7:~0.5", None, 7, 7),
+        ("3-7:~0", None, 0, 7),
+        ("3-7:~1", None, 7, 0),
     ],
 )
 def test_a_spec_knows_the_most_that_one_tuple_can_need(
@@ -231,3 +233,10 @@ def test_expected_strata_are_the_mean_of_sampled_ones(texts: list[str]) -> None:
     assert sampled.keys() == {a * 100 + b for a, b in expected}
     for (a, b), mean in expected.items():
         assert sampled[a * 100 + b] == pytest.approx(mean, abs=5 * mean**0.5)
+
+
+@pytest.mark.parametrize("texts", [["3:1"], ["3-7:1-3@2", "4:~0.4"], ["1-2:0-1", "5:5@.5", "3-5:~.1"]])
+def test_the_mean_rate_is_that_of_the_expected_strata(texts: list[str]) -> None:
+    specs = [parse_spec(text) for text in texts]
+    strata = expected_strata(specs, 1.0)
+    assert mean_rate(specs) == pytest.approx(sum(share * m / n for (n, m), share in strata.items()))

@@ -19,6 +19,7 @@ from ntmp_cli.evaluation.calibration import (
     BINS,
     COLDEST,
     HOTTEST,
+    _no_worse_than_one,
     brier,
     brier_decomposition,
     calibration_error,
@@ -291,3 +292,11 @@ def test_the_likelihoods_beside_a_temperature_that_is_not_fitted_are_those_at_it
         assert temperature.nll_at_one == pytest.approx(
             float(-count_log_prob(scores - 0.1, observed).mean(axis=-1)), rel=1e-12
         )
+
+
+def test_a_temperature_that_is_worse_than_none_is_not_used() -> None:
+    def nll(beta: float) -> float:
+        return 0.5 + (beta - 1.01) ** 2
+
+    assert _no_worse_than_one(1.5, nll) == (1.0, "fitted", nll(1.0), nll(1.0))
+    assert _no_worse_than_one(1.01, nll) == (1 / 1.01, "fitted", nll(1.01), nll(1.0))

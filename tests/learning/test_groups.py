@@ -6,7 +6,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ntmp_cli.learning.groups import class_weights, effective_gap, moments
+from ntmp_cli.learning.groups import (
+    class_weights,
+    effective_gap,
+    moments,
+    normalised_gap,
+    rate_shift,
+    signal_to_noise,
+    usable_rate,
+)
 
 # (instances, n, m) of a group; the rate is m/n.
 GROUPS = st.lists(
@@ -143,3 +151,29 @@ def test_equal_rates_identify_nothing(rates: list[float]) -> None:
     assert effective_gap(sizes, rates) < 1e-15
     with pytest.raises(ZeroDivisionError, match=r"^all groups have the same positive rate$"):
         class_weights(sizes, rates)
+
+
+@pytest.mark.parametrize(("rate", "usable"), [(0.0, 0.05), (0.01, 0.05), (0.3, 0.3), (0.97, 0.95), (1.0, 0.95)])
+def test_a_usable_rate_is_at_least_half_an_instance_away_from_both_ends(rate: float, usable: float) -> None:
+    assert usable_rate(rate, 10) == pytest.approx(usable)
+    assert rate_shift(0.2, rate, 10) == pytest.approx(np.log(0.2 / 0.8) - np.log(usable / (1 - usable)))
+    assert usable_rate(rate, 0) == 0.5
+
+
+@settings(deadline=None, max_examples=50)
+@given(GROUPS)
+def test_the_signal_to_noise_is_that_of_the_estimated_difference_of_a_perfect_score(
+    groups: list[tuple[int, int, int]],
+) -> None:
+    sizes, rates = sizes_and_rates(groups)
+    assume(distinct(rates))
+    plus, minus = class_weights(sizes, rates)
+    centre = float(sizes @ rates / sizes.sum())
+    error = np.sqrt(((plus - minus) ** 2 / sizes).sum() * centre * (1 - centre))
+    assert signal_to_noise(sizes, rates) == pytest.approx(1 / error, rel=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[100.0, 100.0], [10.0, 990.0], [700.0, 3.0]])
+def test_the_normalised_gap_of_one_stratum_is_the_distance_to_the_prior(sizes: list[float]) -> None:
+    assert normalised_gap(sizes, [0.3, 0.8]) == pytest.approx(0.5)
+    assert signal_to_noise(sizes, [1.0, 1.0]) == 0.0

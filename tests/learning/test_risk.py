@@ -18,7 +18,7 @@ from scipy.stats import norm
 from ntmp_cli.learning.groups import class_weights
 from ntmp_cli.learning.method import HeldoutScores
 from ntmp_cli.learning.methods.ure import RISK_TERMS, Clamp, ClampScope, LossName, Mixing
-from ntmp_cli.learning.risk import LOSSES, clamped, coefficients, partial_risks, unbiased_risk
+from ntmp_cli.learning.risk import LOSSES, clamped, coefficients, partial_risks, tuple_weights, unbiased_risk
 
 Floats = NDArray[np.float64]
 LOSS_NAMES = get_args(LossName)
@@ -429,3 +429,14 @@ def test_stratified_weights_vary_no_more_than_pooled_ones(name: str) -> None:
     stratified, pooled = (batch_risks(name, mixing, VARYING[name].prior) for mixing in ("stratified", "pooled"))
     for loss in LOSS_NAMES:
         assert stratified[loss].var() < pooled[loss].var() * 1.02, loss
+
+
+def test_random_weights_of_a_tuple_are_uniform_on_the_simplex() -> None:
+    sizes = np.tile([1, 4, 7], 4000)
+    weights = np.split(tuple_weights(sizes, np.random.default_rng(0)), np.cumsum(sizes)[:-1])
+    for n in (1, 4, 7):
+        shares = np.stack([w for w in weights if len(w) == n]) / n
+        assert shares.sum(axis=1) == pytest.approx(1.0)
+        # E Σ a_j² = 2/(n+1) of the flat Dirichlet law.
+        squares = (shares**2).sum(axis=1)
+        assert squares.mean() == pytest.approx(2 / (n + 1), abs=5 * squares.std() / np.sqrt(len(squares)) + 1e-12)

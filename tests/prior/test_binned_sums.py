@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntmp_cli.prior.binned_sums import BinnedSums
+from ntmp_cli.prior.binned_sums import BinnedSums, highest_members
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 
 
@@ -51,3 +51,20 @@ def test_constant_scores_leave_every_estimator_standing() -> None:
     assert sample.unlabeled.shape == (1, 1)
     for name in priors.names():
         assert priors.get(name)(sample).shape == (1,)
+
+
+def test_a_resample_that_does_not_determine_a_line_leaves_it_unchanged(simulate) -> None:
+    sums = BinnedSums(simulate(3, 1, 0.4, tuples=50))
+    derivatives = np.zeros((1, 5))
+    derivatives[:, 0] = 1.0
+    assert sums._lines(derivatives)[0] == pytest.approx(sums.data.line[:2], abs=0)
+
+
+def test_the_proxy_of_every_tuple_is_its_highest_members() -> None:
+    rng = np.random.default_rng(3)
+    sizes, counts = np.array([3, 1, 5, 2]), np.array([1.0, 0.0, 3.0, 2.0])
+    scores = rng.standard_normal(11)
+    chosen = np.split(highest_members(scores, sizes, counts), np.cumsum(sizes)[:-1])
+    for members, z, count in zip(chosen, np.split(scores, np.cumsum(sizes)[:-1]), counts, strict=True):
+        assert members.sum() == count
+        assert set(z[members == 1]) == set(sorted(z)[len(z) - int(count) :])

@@ -114,3 +114,8 @@ def test_mirrored_scores_give_the_mirrored_prior_of_mirrored_counts() -> None:
     data = gaussian_scores(of_pairs([(3, 1), (5, 2)], 100), 0.3, 300, rng)
     mirrored = ScoredTuples(-data.scores, data.sizes, data.sizes - data.counts, -data.unlabeled)
     assert moments(mirrored) == pytest.approx(1 - moments(data), abs=1e-10)
+
+
+def test_two_tuples_of_a_stratum_are_enough() -> None:
+    data = gaussian_scores(of_pairs([(40, 20)], 2), 0.4, 400, np.random.default_rng(5))
+    assert moments(data) == pytest.approx(0.4, abs=0.15)

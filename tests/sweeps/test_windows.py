@@ -57,6 +57,7 @@ def test_none_is_said_as_none():
     assert window([known(0.1, 0.9)]) == Window(None, (), ())  # nothing to compare with
     assert window([unknown(0.0), known(0.1, 0.9)]) == Window(None, (), ())
     everywhere = window([known(x, 0.9) for x in (-0.1, 0.0, 0.1)])
+    assert everywhere.interval == (-0.1, 0.1)
     assert (everywhere.critical_ci, everywhere.critical_performance) == (None, None)
 
 
