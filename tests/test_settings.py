@@ -103,6 +103,12 @@ def test_a_set_value_joins_the_group_of_its_name(tmp_path: Path) -> None:
         _assign(values[0], "train.epochs.x=1")
 
 
+def test_an_unknown_setting_is_named_with_the_nearest_known_one(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("epoch: 3\n")
+    with pytest.raises(UsageError, match=r"epoch: unknown setting; did you mean 'epochs'"):
+        load(TrainConfig, tmp_path / "c.yaml")
+
+
 def test_a_long_value_is_shown_by_its_beginning() -> None:
     assert shown("a" * 300) == "'" + "a" * 199 + "…"
     assert shown("a" * 198) == "'" + "a" * 198 + "'"

@@ -36,8 +36,8 @@ class BinnedSums:
         # Moments do not depend on the origin; near the mean they lose no digits.
         self._origin = float(expit(data.scores).mean())
         total = np.bincount(outside, expit(data.unlabeled) - self._origin, minlength=len(held))
-        empty = expit(self.centres) - self._origin
-        self.sigmoids: Floats = np.where(self.unlabeled > 0, total / np.maximum(self.unlabeled, 1), empty)
+        # A bin without unlabeled instances has none in any resample either.
+        self.sigmoids: Floats = total / np.maximum(self.unlabeled, 1)
         # Of tuples whose count is not known the moments use nothing: m = −1.
         known = np.where(exact_rows(data.counts), np.rint(data.observed.likely), -1).astype(np.int64)
         self.strata, stratum_of_tuple = np.unique(np.column_stack([data.sizes, known]), axis=0, return_inverse=True)

@@ -81,6 +81,19 @@ def test_the_manifest_is_written_after_every_other_file(tmp_path, plan, monkeypa
     assert seen == [{"a.txt", "b", "b/c.txt"}]
 
 
+def test_every_way_to_add_a_file_lists_it_with_its_rows(tmp_path, plan):
+    with publishing(tmp_path / "a", plan()) as staging:
+        staging.add_bytes("a.txt", b"a", rows=3)
+        staging.add_json("b.json", {"b": 1}, rows=2)
+        as_report(staging)
+    with publishing(tmp_path / "copy", plan()) as staging:
+        staging.carry(open_artifact(tmp_path / "a"), "a.txt")
+        as_report(staging)
+    assert {(e.path, e.rows) for e in open_artifact(tmp_path / "a").manifest.files} == {("a.txt", 3), ("b.json", 2)}
+    assert [(e.path, e.rows) for e in open_artifact(tmp_path / "copy").manifest.files] == [("a.txt", 3)]
+    assert (tmp_path / "copy" / "a.txt").read_bytes() == b"a"
+
+
 def test_an_exception_leaves_nothing(tmp_path, plan):
     with pytest.raises(Boom):
         stage(tmp_path / "eval", plan(), failing(Boom))
@@ -502,10 +515,17 @@ def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, w
 def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeypatch):
     """As on NFS, which locks files only."""
 
+    handles = []
+
     def refuse(handle: int, operation: int) -> None:
+        handles.append(handle)
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(locking.fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        locking.lock_if_free(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handles[0])  # it is closed
     with publish.publishing(tmp_path / "out", Plan("report", {})) as staging:
         staging.add_bytes("a.txt", b"a")
         as_report(staging)

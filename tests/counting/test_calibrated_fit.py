@@ -94,3 +94,18 @@ def test_influences_of_a_block_are_added() -> None:
     assert by_block(influence, blocks).mean(axis=0) == pytest.approx(influence.mean(axis=0))
     assert by_block(influence, blocks) == pytest.approx(sums * 2 / 5)
     assert by_block(influence, None) is influence
+
+
+def test_the_influence_of_few_tuples_is_that_of_leaving_each_out() -> None:
+    z, _, observed = simulated(np.random.default_rng(5), 12)
+    fit, rows = calibrated_fit(z, CountObjective(observed)), np.repeat(np.arange(12), observed.sizes)
+    without = np.stack(
+        [
+            calibrated_fit(z[rows != t], CountObjective(observed.subset(np.flatnonzero(np.arange(12) != t)))).theta
+            for t in range(12)
+        ]
+    )
+    # θ̂ without a tuple differs by its influence over the number of tuples.
+    moved = fit.theta - without
+    slope = np.sum(moved * fit.influence / 12) / np.sum((fit.influence / 12) ** 2)
+    assert slope == pytest.approx(1.0, abs=0.15)

@@ -49,6 +49,10 @@ def test_scores_that_are_no_numbers_have_no_line() -> None:
     assert np.isnan(recalibrate(np.array([0.0, np.nan, 1.0]), CountObservations([3], [1])).nll)
 
 
+def test_scores_that_say_nothing_are_not_mirrored() -> None:
+    assert not looks_mirrored(np.zeros(9), CountObservations([3, 3, 3], [1, 2, 1]))
+
+
 @pytest.mark.parametrize("spread", [0.0, 0.9])
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_derivatives_of_every_tuple_equal_differences_of_its_log_probability(noise: float, spread: float) -> None:

@@ -113,11 +113,22 @@ def test_idx_compression_is_recognised_by_content_not_by_name(write, tmp_path):
     np.testing.assert_array_equal(read_idx(packed.rename(tmp_path / "labels"), 1), labels)
 
 
-def test_idx_of_larger_numbers_is_read_in_big_endian_order(write, tmp_path):
-    data = bytes([0, 0, 0x0C, 1]) + struct.pack(">I3i", 3, 1, -2, 70_000)
-    read = read_idx(write.bytes(tmp_path / "ints", data), 1)
-    assert read.tolist() == [1, -2, 70_000]
-    assert read.dtype == np.dtype("=i4")
+@pytest.mark.parametrize(
+    ("code", "kind", "dtype", "values"),
+    [
+        (0x08, "B", "u1", [1, 200]),
+        (0x09, "b", "i1", [1, -2]),
+        (0x0B, "h", "i2", [1, -300]),
+        (0x0C, "i", "i4", [-2, 70_000]),
+        (0x0D, "f", "f4", [0.5, -1e20]),
+        (0x0E, "d", "f8", [0.1, -1e200]),
+    ],
+)
+def test_idx_of_every_type_is_read_in_big_endian_order(write, tmp_path, code, kind, dtype, values):
+    data = bytes([0, 0, code, 1]) + struct.pack(f">I2{kind}", 2, *values)
+    read = read_idx(write.bytes(tmp_path / "numbers", data), 1)
+    assert read.dtype == np.dtype(f"={dtype}")
+    np.testing.assert_array_equal(read, np.array(values, dtype))
 
 
 def test_idx_labels_in_place_of_images_are_refused(write, tmp_path):
@@ -274,7 +285,7 @@ def test_cifar_batch_with_other_content_is_refused(write, tmp_path, batch):
 # --- SVHN ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label_type", [np.uint8, np.float64])
+@pytest.mark.parametrize("label_type", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"])
 def test_svhn_is_read_exactly_and_label_10_is_digit_0(write, tmp_path, rng, label_type):
     x = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
     y = np.array([[10], [1], [9], [10]], label_type)

@@ -168,6 +168,15 @@ def test_what_cannot_be_fitted_is_named(labels: list[bool], scores: list[float],
     temperature = temperature_by_labels(np.array(scores), np.array(labels))
     assert temperature.fit == fit
     assert temperature.value == pytest.approx(value, nan_ok=True)
+    if not math.isnan(value):
+        assert temperature.nll == pytest.approx(label_nll(np.array(labels), np.array(scores) / value))
+        assert temperature.nll_at_one == pytest.approx(label_nll(np.array(labels), np.array(scores)))
+
+
+def test_a_temperature_below_the_coldest_is_undetermined() -> None:
+    labels = np.arange(40) < 37  # β = log(37/3)/.02 = 126 would fit them; with scores twice as large 63 does
+    assert temperature_by_labels(np.full(40, 0.02), labels)[:2] == (1.0, "undetermined")
+    assert temperature_by_labels(np.full(40, 0.04), labels).value == pytest.approx(0.04 / math.log(37 / 3))
 
 
 def test_a_temperature_near_the_hottest_is_fitted() -> None:
@@ -300,3 +309,4 @@ def test_a_temperature_that_is_worse_than_none_is_not_used() -> None:
 
     assert _no_worse_than_one(1.5, nll) == (1.0, "fitted", nll(1.0), nll(1.0))
     assert _no_worse_than_one(1.01, nll) == (1 / 1.01, "fitted", nll(1.01), nll(1.0))
+    assert _no_worse_than_one(1.5, lambda beta: 0.5).value == 1.0

@@ -32,6 +32,9 @@ def test_friedman_agrees_with_scipy_with_ties() -> None:
     assert friedman_p(ranks) == pytest.approx(stats.friedmanchisquare(*values.T).pvalue)
     assert friedman_p(np.full((5, 3), 2.0)) is None
     assert friedman_p(ranks[:1]) is None
+    # Two cells and two methods are the fewest: two wins of two are (2 − 0)²/2 = 2 of χ² with one degree of freedom.
+    assert friedman_p(np.array([[1.0, 2.0], [1.0, 2.0]])) == pytest.approx(stats.chi2.sf(2, 1))
+    assert friedman_p(np.array([[1.0], [1.0], [1.0]])) is None
 
 
 def test_an_undefined_friedman_test_says_why() -> None:

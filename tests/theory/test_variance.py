@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -156,6 +156,11 @@ def test_planned_sizes_meet_their_target_and_smaller_ones_do_not(design: Design)
 def test_the_papers_term_is_the_papers() -> None:
     design = Design((Stratum(3, 1, 1000),), 5000, 0.5)
     assert estimation_term(design.stratified()) == pytest.approx(6 * (1 / sqrt(3000) + 1 / sqrt(5000)))
+    assert estimation_term(design.stratified(), 0.9) == pytest.approx(
+        6 * sqrt(log(20)) * (1 / sqrt(3000) + 1 / sqrt(5000))
+    )
+    mixed = Design((Stratum(3, 1, 1000), Stratum(5, 1, 400)), 5000, 0.5).stratified()
+    assert estimation_term(mixed) == pytest.approx((1 / sqrt(5000) + 1 / sqrt(5000)) / mixed.gap)
 
 
 def test_nothing_is_estimated_where_nothing_is_identified() -> None:
