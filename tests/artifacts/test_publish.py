@@ -95,9 +95,11 @@ def test_every_way_to_add_a_file_lists_it_with_its_rows(tmp_path, plan):
 
 
 def test_an_exception_leaves_nothing(tmp_path, plan):
+    threads = threading.enumerate()
     with pytest.raises(Boom):
         stage(tmp_path / "eval", plan(), failing(Boom))
     assert names(tmp_path) == []
+    assert threading.enumerate() == threads
 
 
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])

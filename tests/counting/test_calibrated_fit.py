@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated_fit
+from ntmp_cli.counting.calibrated_fit import PRIOR_SD, CalibratedFit, by_block, calibrated_fit
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
+from ntmp_cli.counting.recorded import records
 
 
 def simulated(rng: np.random.Generator, tuples: int, slope: float = 0.5):
@@ -96,16 +97,39 @@ def test_influences_of_a_block_are_added() -> None:
     assert by_block(influence, None) is influence
 
 
-def test_the_influence_of_few_tuples_is_that_of_leaving_each_out() -> None:
-    z, _, observed = simulated(np.random.default_rng(5), 12)
-    fit, rows = calibrated_fit(z, CountObjective(observed)), np.repeat(np.arange(12), observed.sizes)
-    without = np.stack(
-        [
-            calibrated_fit(z[rows != t], CountObjective(observed.subset(np.flatnonzero(np.arange(12) != t)))).theta
-            for t in range(12)
-        ]
-    )
+@pytest.mark.parametrize("columns_sd", [None, 0.3])
+def test_the_influence_of_few_tuples_is_that_of_leaving_each_out(columns_sd: float | None) -> None:
+    z, y, observed = simulated(np.random.default_rng(5), 12)
+    rows, column = np.repeat(np.arange(12), observed.sizes), y - 0.5
+
+    def fitted(tuples: np.ndarray) -> CalibratedFit:
+        kept = np.isin(rows, tuples)
+        objective = CountObjective(observed.subset(tuples))
+        return calibrated_fit(z[kept], objective, *([column[kept]] if columns_sd else []), columns_sd=columns_sd)
+
+    fit = fitted(np.arange(12))
+    without = np.stack([fitted(np.delete(np.arange(12), t)).theta for t in range(12)])
     # θ̂ without a tuple differs by its influence over the number of tuples.
-    moved = fit.theta - without
-    slope = np.sum(moved * fit.influence / 12) / np.sum((fit.influence / 12) ** 2)
-    assert slope == pytest.approx(1.0, abs=0.15)
+    moved, influence = fit.theta - without, fit.influence / 12
+    slopes = (moved * influence).sum(axis=0) / (influence**2).sum(axis=0)
+    assert slopes == pytest.approx(np.ones(len(slopes)), abs=0.25)
+
+
+@pytest.mark.parametrize("columns_sd", [None, 0.3])
+def test_the_fit_is_the_mode_under_its_prior(columns_sd: float | None) -> None:
+    """Where the derivative of the log-likelihood is that of the normal prior around a line that changes nothing."""
+    z, y, observed = simulated(np.random.default_rng(6), 15)
+    z = 3 * z
+    fit = calibrated_fit(z, CountObjective(observed), y.astype(float), columns_sd=columns_sd)
+    _, by_member = CountObjective(observed).by_tuple(fit.basis @ fit.theta)
+    precision = (np.array([z.std(), 0.0, y.std()]) / PRIOR_SD) ** 2
+    if columns_sd is not None:
+        precision[2] = columns_sd**-2
+    expected = precision * (fit.theta - np.array([1.0, 0.0, 0.0]))
+    assert fit.basis.T @ by_member == pytest.approx(expected, abs=2e-3)
+
+
+def test_observations_that_say_nothing_leave_the_scores_as_they_are() -> None:
+    z = np.random.default_rng(7).normal(size=12)
+    everything = CountObservations([4, 4, 4], records([0, 0, 0], [4, 4, 4]))
+    assert calibrated_fit(z, CountObjective(everything)).theta == pytest.approx([1.0, 0.0])

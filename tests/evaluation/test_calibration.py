@@ -79,6 +79,15 @@ def test_probabilities_of_0_and_1_land_in_the_end_bins() -> None:
     assert calibration_error(np.array([True, False]), np.array([0.0, 1.0])) == 1
 
 
+def test_by_default_there_are_the_15_bins_of_the_paper() -> None:
+    rng = np.random.default_rng(8)
+    p = rng.random(3000)
+    labels = rng.random(3000) < p**2
+    place = np.floor(p * 15)
+    expected = sum(abs((labels - p)[place == b].sum()) for b in range(15)) / 3000
+    assert calibration_error(labels, p) == pytest.approx(expected)
+
+
 def test_a_constant_forecast_is_off_by_its_distance_to_the_share_of_positives() -> None:
     labels = np.arange(10) < 3
     for measure in (calibration_error, equal_mass_calibration_error):

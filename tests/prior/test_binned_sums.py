@@ -68,3 +68,9 @@ def test_the_proxy_of_every_tuple_is_its_highest_members() -> None:
     for members, z, count in zip(chosen, np.split(scores, np.cumsum(sizes)[:-1]), counts, strict=True):
         assert members.sum() == count
         assert set(z[members == 1]) == set(sorted(z)[len(z) - int(count) :])
+
+
+def test_there_are_as_many_resamples_as_asked_for_whatever_the_size_of_blocks(simulate, monkeypatch) -> None:
+    monkeypatch.setattr("ntmp_cli.prior.binned_sums.BLOCK_BYTES", 8 * 50 * 4)
+    sums = BinnedSums(simulate(3, 1, 0.4, tuples=50))
+    assert [len(sample.lines) for sample in sums.resamples(10, np.random.default_rng(0))] == [4, 4, 2]
