@@ -227,10 +227,11 @@ def small_data_table(store: TrainingStore) -> str:
         rows.append([*place(cell)[1:], str(len(of_cell)), *accuracies, *aurocs])
     header = ["(n,m)", "π", "seeds", "accuracy, before", "after", "AUROC, before", "after"]
     said = [f"- {difference(before, after, places, metric)}" for metric in ("accuracy", "auroc")]
+    compared = TrainingStore(values[one] for values in (before, after) for one in places)
     return (
         table(header, rows, range(1, 7))
         + "\n\nAfter minus before, mean ± standard error over cells and seeds:\n\n"
-        + "\n".join([*said, f"- Code: {code_of(store)}."])
+        + "\n".join([*said, f"- Code: {code_of(compared)}."])
     )
 
 
