@@ -175,6 +175,7 @@ def test_the_table_by_epochs_counts_rows_whose_best_epoch_reaches_the_paper() ->
     assert "| MNIST | (3,1) | 0.2 | 99.00 | – | 90.00 | 80.00 | 95.50 |" in said
     assert "The best of these epochs: after 1 in 1; after 100 in 1 rows." in said
     assert "in 1 of 2 rows of MNIST." in said
+    assert "After 1 epoch minus after 100: +19.0 to +19.0 points in 1 rows." in said
 
 
 def test_a_training_of_few_epochs_is_the_file_with_fewer_epochs() -> None:
