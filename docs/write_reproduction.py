@@ -145,7 +145,7 @@ def accuracy_table(store: TrainingStore, recipe: str) -> str:
 def epochs_table(store: TrainingStore) -> str:
     """ABS by the literal recipe after its first epochs and at its end, beside the paper's cell."""
     by_epochs = {1: "literal-1", 3: "literal-3", 10: "literal-10", 100: "literal"}
-    rows, above, of_data, best = [], Counter[str](), Counter[str](), Counter[int]()
+    rows, above, of_data, best, falls = [], Counter[str](), Counter[str](), Counter[int](), []
     for cell in cells():
         values = {epochs: value_of(store, recipe, cell, "abs") for epochs, recipe in by_epochs.items()}
         known = {epochs: value.mean for epochs, value in values.items() if value is not None}
@@ -159,15 +159,19 @@ def epochs_table(store: TrainingStore) -> str:
         best[top] += 1
         of_data[data] += 1
         above[data] += known[top] >= paper
+        if {1, 100} <= known.keys():
+            falls.append(known[1] - known[100])
         rows.append([*place(cell), *(str(value or DASH) for value in values.values()), f"{paper:.2f}"])
     if not rows:
         return "Not measured."
     header = ["data", "(n,m)", "π", *(f"after {epochs}" for epochs in by_epochs), "the paper's ABS"]
     counted = "; ".join(f"after {epochs} in {rows}" for epochs, rows in sorted(best.items()))
     reached = ", ".join(f"{above[data]} of {of_data[data]} rows of {data}" for data in of_data)
+    fallen = f"{min(falls):+.1f} to {max(falls):+.1f} points in {len(falls)} rows" if falls else "not measured"
     return (
         table(header, rows, range(2, len(header)))
         + f"\n\n- The best of these epochs: {counted} rows.\n"
+        + f"- After 1 epoch minus after 100: {fallen}.\n"
         + f"- It is at or above the paper's cell in {reached}. {DASH}: not measured."
     )
 
@@ -227,10 +231,11 @@ def small_data_table(store: TrainingStore) -> str:
         rows.append([*place(cell)[1:], str(len(of_cell)), *accuracies, *aurocs])
     header = ["(n,m)", "π", "seeds", "accuracy, before", "after", "AUROC, before", "after"]
     said = [f"- {difference(before, after, places, metric)}" for metric in ("accuracy", "auroc")]
+    compared = TrainingStore(values[one] for values in (before, after) for one in places)
     return (
         table(header, rows, range(1, 7))
         + "\n\nAfter minus before, mean ± standard error over cells and seeds:\n\n"
-        + "\n".join([*said, f"- Code: {code_of(store)}."])
+        + "\n".join([*said, f"- Code: {code_of(compared)}."])
     )
 
 

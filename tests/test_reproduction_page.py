@@ -160,7 +160,10 @@ def test_seeds_that_variants_were_chosen_on_judge_nothing() -> None:
     judged, chosen = (of_seeds(store, chosen_on=on) for on in (False, True))
     assert {key.seed for key in judged.trainings} == {310}
     assert {key.seed for key in chosen.trainings} == {CHOICE_SEEDS[0]}
-    assert "| (3,1) | 0.5 | 1 | 40.0 | 50.0 | 0.700 | 0.700 |" in small_data_table(judged)
+    judged.add(TrainingKey("ours", "mnist", 3, 1, 0.5, "flood 1", 0), VALUES, commit="other")
+    said = small_data_table(judged)
+    assert "| (3,1) | 0.5 | 1 | 40.0 | 50.0 | 0.700 | 0.700 |" in said
+    assert "`other`" not in said  # that is not in the table
 
 
 def test_the_table_by_epochs_counts_rows_whose_best_epoch_reaches_the_paper() -> None:
@@ -172,6 +175,7 @@ def test_the_table_by_epochs_counts_rows_whose_best_epoch_reaches_the_paper() ->
     assert "| MNIST | (3,1) | 0.2 | 99.00 | – | 90.00 | 80.00 | 95.50 |" in said
     assert "The best of these epochs: after 1 in 1; after 100 in 1 rows." in said
     assert "in 1 of 2 rows of MNIST." in said
+    assert "After 1 epoch minus after 100: +19.0 to +19.0 points in 1 rows." in said
 
 
 def test_a_training_of_few_epochs_is_the_file_with_fewer_epochs() -> None:

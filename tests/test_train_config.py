@@ -165,6 +165,8 @@ def test_a_config_without_a_prior_says_so_when_it_is_needed():
     with pytest.raises(UsageError) as error:
         TrainConfig().known_prior()
     assert error.value.message.startswith("configuration: prior: required, but not given (--prior X, or --prior-from")
+    with pytest.raises(UsageError, match="only the method 'count' estimates it while training"):
+        TrainConfig(prior="estimate").known_prior()
 
 
 def test_configs_and_settings_are_immutable():

@@ -239,7 +239,13 @@ class TrainConfig(Settings):
 
     def known_prior(self, where: str = "configuration") -> float:
         """The prior, where it has been resolved."""
-        if self.prior is None or self.prior == ESTIMATE:
+        if self.prior == ESTIMATE:
+            raise UsageError(
+                f"{where}: prior: only the method 'count' estimates it while training, in `ntmp train` and `ntmp run`",
+                hint="For other methods `ntmp estimate-prior` does: pass its directory by --prior-from, or give a "
+                "study the group `estimate_prior: {}` and its runs no prior.",
+            )
+        if self.prior is None:
             raise UsageError(
                 f"{where}: prior: required, but not given (--prior X, or --prior-from DIR, written by "
                 "`ntmp estimate-prior`)"

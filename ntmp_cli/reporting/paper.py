@@ -108,13 +108,17 @@ def beside_the_paper(
 ) -> Table:
     """A row per cell that both have: ours, the paper's, the difference. Blocks are data set, tuples and prior."""
     blocks: dict[DataCell, list[tuple[TableCell, ...]]] = {}
-    unknown_setting = other_method = False
+    unknown_setting = other_method = on_features = False
     for row in summary:
         cell, entry = cell_of(row), method_variant_of(row)
-        for paper_cell in counterparts(row, facts.get((cell, entry))):
-            blocks.setdefault(cell, []).append(_line(row, entry, paper_cell))
+        setting = facts.get((cell, entry))
+        for paper_cell in counterparts(row, setting):
+            # The paper's table of frozen encoders has no accuracy; its accuracies are those of networks on pixels.
+            encoded = setting is not None and setting.frozen and not paper_cell.frozen
+            blocks.setdefault(cell, []).append(_line(row, entry, paper_cell, encoded=encoded))
             unknown_setting = unknown_setting or paper_cell.n is None
             other_method = other_method or paper_cell.method != entry.method
+            on_features = on_features or encoded
     if not blocks:
         known, methods = (sorted({getattr(cell, name) for cell in paper_cells()}) for name in ("dataset", "method"))
         raise UsageError(
@@ -132,6 +136,8 @@ def beside_the_paper(
             "Methods that the paper lacks are marked and compared with the named cell of the paper: for a clamp per "
             "class the same clamp per source, otherwise the paper's best method in the same setting"
         )
+    if on_features:
+        sentences.append("On features: ours is trained on the features of a frozen encoder, the paper's on pixels")
     if unknown_setting:
         sentences.append("For ranking and calibration the paper names the gap or the encoder, but not (n, m) and π")
     columns = (
@@ -149,11 +155,11 @@ def beside_the_paper(
     return Table(". ".join(sentences) + ".", columns, tuple(tuple(block) for block in blocks.values()))
 
 
-def _line(row: SummaryRow, entry: MethodVariant, paper_cell: PaperCell) -> tuple[TableCell, ...]:
+def _line(row: SummaryRow, entry: MethodVariant, paper_cell: PaperCell, *, encoded: bool) -> tuple[TableCell, ...]:
     metric, mean = row["metric"], row["mean"]
     spread = "" if paper_cell.std is None else f" ± {metric_number(metric, paper_cell.std)}"
     method = "" if paper_cell.method == entry.method else f" ({paper_cell.method})"
-    source = "the paper" if entry.method in paper_methods() else "ours"
+    source = ("the paper" if entry.method in paper_methods() else "ours") + (", on features" if encoded else "")
     unit = " (%)" if in_percent(metric) else ""
     return (
         TableCell(row["dataset"], (row["dataset"],)),

@@ -20,7 +20,7 @@ from ntmp_cli.errors import UsageError, did_you_mean
 from ntmp_cli.evaluation.metrics import metrics
 from ntmp_cli.learning.encoders import get_encoder
 from ntmp_cli.learning.method import methods
-from ntmp_cli.learning.model_choice import require_model
+from ntmp_cli.learning.model_choice import require_model, unused_by_closed_form
 from ntmp_cli.learning.results import Watcher
 from ntmp_cli.prior.estimator import priors
 from ntmp_cli.reporting.paper import paper_cells
@@ -30,7 +30,7 @@ from ntmp_cli.stages.estimate_prior import estimate_prior
 from ntmp_cli.stages.evaluate import evaluate
 from ntmp_cli.stages.make_tuples import make_tuples
 from ntmp_cli.stages.report import report
-from ntmp_cli.stages.train import TrainOptions, train, training_epochs
+from ntmp_cli.stages.train import TrainOptions, estimates_prior, train, training_epochs
 from ntmp_cli.sweeps.plans import crossed, folder_name
 
 
@@ -95,11 +95,19 @@ def resolve(config: PipelineConfig, where: str) -> Study:
             estimates[cell] = build(EstimatePriorConfig, settings, f"{where}: estimate_prior")
     for estimate in estimates.values():
         priors.get(estimate.estimator)
-    for (name, _), training in () if estimates else trainings.items():
-        training.known_prior(f"{where}: train with runs.{name}")
+    for (name, _), training in trainings.items():
+        if not (estimates and training.prior is None) and not estimates_prior(training):
+            training.known_prior(f"{where}: train with runs.{name}")
     _require_known_names(config, list(tuples.values()), list(trainings.values()))
     _require_data_of_the_paper(config, tuples.values(), where)
     return Study(tuples, trainings, estimates, config)
+
+
+def _used_elsewhere(study: Study) -> frozenset[str]:
+    """Settings that all runs share, where some run is trained in steps and uses them."""
+    if all(unused_by_closed_form(training) for training in study.trainings.values()):
+        return frozenset()
+    return frozenset(key for group in (study.config.train, *study.config.train_on.values()) for key in group)
 
 
 def _of(varied: Mapping[str, Any]) -> str:
@@ -181,12 +189,13 @@ def run_pipeline(
         options = CrossFitOptions("refresh", device, watching=watching)
         prior = estimate_prior(settings, out / f"tuples-{cell}", out / f"prior-{cell}", options)
         yield Step(f"prior-{cell}", prior)
-    runs = []
+    runs, used_elsewhere = [], _used_elsewhere(study)
     for (name, cell), training in study.trainings.items():
         runs.append(out / "runs" / f"{name}-{cell}")
         source = out / f"prior-{cell}" if training.prior is None else None
         with watching(training_epochs(training, out / f"tuples-{cell}")) as watcher:
-            train_options = TrainOptions(if_exists="refresh", resume="if-same", device=device, watcher=watcher)
+            elsewhere = used_elsewhere - study.config.runs[name].keys()
+            train_options = TrainOptions("refresh", "if-same", device, watcher=watcher, used_elsewhere=elsewhere)
             run = train(training, out / f"tuples-{cell}", runs[-1], train_options, prior_from=source)
         yield Step(f"runs/{name}-{cell}", run)
     evaluation = evaluate(study.config.evaluate, runs, out / "evaluation", if_exists="refresh")

@@ -82,6 +82,8 @@ class TrainOptions:
     watcher: Watcher | None = None
     features: Path | None = None
     """Folder that keeps features of a frozen encoder; by default the one that `out` lies in."""
+    used_elsewhere: frozenset[str] = frozenset()
+    """Settings that other trainings of a study use: no warning is due where this one does not."""
 
 
 DEFAULT_OPTIONS = TrainOptions()
@@ -104,7 +106,8 @@ def train(
     on_table = is_table_training(config, StoredTuples(tuples).instance)
     if not on_table:
         _require_pool(config, tuples)
-    prior, in_vain = resolve_prior(config, tuples, prior_from), unused_by_closed_form(config)
+    prior = resolve_prior(config, tuples, prior_from)
+    in_vain = unused_by_closed_form(config) - options.used_elsewhere
     config = _resolved(config, tuples).model_copy(update={"prior": prior.value, "ranks": _ranks(config)})
     plan = training_plan(config, tuples, prior)
     store = CheckpointStore(
@@ -296,9 +299,14 @@ def resolve_prior(config: TrainConfig, tuples: TuplesArtifact, prior_from: Path 
     return Prior(known, "known") if known is not None and 0 < known < 1 else _left_to_training(config)
 
 
+def estimates_prior(config: TrainConfig) -> bool:
+    """Whether the training is asked to estimate the prior, and can."""
+    return config.prior == ESTIMATE and config.method == TABLE_METHOD
+
+
 def _left_to_training(config: TrainConfig) -> Prior:
     if config.method != TABLE_METHOD:
-        config.model_copy(update={"prior": None}).known_prior()  # says what is missing
+        config.known_prior()  # says what is missing
     return Prior(None, "estimated")
 
 

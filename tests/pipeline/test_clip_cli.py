@@ -175,7 +175,7 @@ def test_random_weights_are_warned_of(ntmp_done, tuples, tiny, tmp_path):
 
 PROMPT = ("--clip-prompt", EVEN)
 MISTAKES = {
-    "no prompt": (("--clip-weights", "random"), 2, "error: clip-mil needs a positive prompt\n"),
+    "no prompt": (("--clip-weights", "random"), 2, "error: clip-mil needs a positive prompt\nPass --clip-prompt "),
     "no weights": (PROMPT, 2, "needs weights, and none were given\n"),
     "weights that are not there": ((*PROMPT, "--clip-weights", "/nowhere/w.pt"), 2, "'/nowhere/w.pt'"),
     "three prompts": (

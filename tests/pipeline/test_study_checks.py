@@ -9,6 +9,7 @@ import pytest
 
 from ntmp_cli.app import run
 from ntmp_cli.config.studies import PipelineConfig
+from ntmp_cli.errors import UsageError
 from ntmp_cli.stages.pipeline import resolve
 
 pytestmark = pytest.mark.slow  # whole studies
@@ -85,6 +86,35 @@ def test_a_study_crosses_what_varies_and_trains_each_data_set_with_its_own_setti
 def test_a_study_that_names_no_seeds_has_the_papers_five() -> None:
     study = resolve(PipelineConfig(make_tuples={"prior": 0.5}, runs={"only": {"method": "ure"}}), "study.yaml")
     assert list(study.tuples) == [seed for _, seed in study.trainings] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_run_of_count_may_estimate_its_prior_and_a_run_of_another_method_may_not() -> None:
+    def runs(method: str) -> PipelineConfig:
+        groups = {"known": {}, "estimated": {"method": method, "prior": "estimate"}}
+        return PipelineConfig(make_tuples={"prior": 0.5}, seeds=(0,), runs=groups, estimate_prior={})
+
+    trainings = resolve(runs("count"), "study.yaml").trainings
+    assert trainings["estimated", "0"].prior == "estimate"
+    with pytest.raises(UsageError, match=r"runs\.estimated: prior: only the method 'count' estimates it") as refused:
+        resolve(runs("ure"), "study.yaml")
+    assert "`estimate_prior: {}`" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(("beside", "warned"), [("  relu: {{clamp: relu}}", False), ("", True)])
+def test_settings_of_all_runs_are_missed_only_where_no_run_uses_them(
+    beside: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The paper's tables have K-means beside networks, whose learning rate it does not need."""
+    text = STUDY.replace("  relu: {{clamp: relu}}", beside).format(rest="  km: {method: kmeans}", trace_every=1)
+    file = tmp_path / "study.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert run(["run", str(file), "--out", str(tmp_path / "out")]) == 0
+    assert ("kmeans is computed at once and does not use --epochs, --trace-every" in capsys.readouterr().err) == warned
+
+
+def test_a_setting_of_its_own_that_has_no_effect_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(study(tmp_path, "  km: {method: kmeans, epochs: 2, lr: 0.1}")) == 0
+    assert "kmeans is computed at once and does not use --epochs, --lr\n" in capsys.readouterr().err
 
 
 def test_a_bare_tuple_spec_in_yaml_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

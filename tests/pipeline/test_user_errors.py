@@ -226,10 +226,10 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         "error: /nowhere/c.yaml: cannot read the configuration (No such file or directory)\n",
     ),
     # train
-    "prior not given": (
+    "prior that the method does not estimate": (
         training("--method", "ure", "--prior", "estimate"),
         2,
-        "error: configuration: prior: required, but not given (--prior X, or --prior-from DIR",
+        "error: configuration: prior: only the method 'count' estimates it while training",
     ),
     "unknown method": (
         training("--prior", 0.5, "--method", "urr"),

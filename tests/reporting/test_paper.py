@@ -89,6 +89,18 @@ def test_calibration_is_matched_by_the_gap_and_the_small_table_by_the_frozen_enc
     assert "no difference is tested" in table.caption
 
 
+def test_accuracy_on_features_is_marked_beside_the_accuracy_on_pixels() -> None:
+    row = group("ure", 0.9, dataset="mnist", n=3, m=1, prior=0.5)
+    entry = (cell_of(row), MethodVariant("ure", ""))
+    table = beside_the_paper([row], {entry: RunSetting(1 / 6, True)}, title="Study")
+    ((*_, paper, _),) = table.rows
+    assert (table.rows[0][4].text, paper.text) == ("the paper, on features", "87.53 ± 0.46")
+    assert "the features of a frozen encoder, the paper's on pixels" in table.caption
+    on_pixels = beside_the_paper([row], {entry: RunSetting(1 / 6, False)}, title="Study")
+    assert on_pixels.rows[0][4].text == "the paper"
+    assert "On features" not in on_pixels.caption
+
+
 def test_a_method_that_the_paper_lacks_stands_beside_its_best() -> None:
     """MNIST (3,1) at .5: the best of seven is URE+ReLU, with 98.87."""
     means = {

@@ -46,7 +46,8 @@ class ClipMil(FittedMethod):
         if not self.prompts:
             raise UsageError(
                 "clip-mil needs a positive prompt",
-                hint='Set `clip_prompts`, for example to "a photo of an even digit" and "a photo of an odd digit".',
+                hint='Pass --clip-prompt "a photo of an even digit" --clip-prompt "a photo of an odd digit", or set '
+                "`clip_prompts` in a file.",
             )
 
     @classmethod
