@@ -263,15 +263,16 @@ class Detect(NoiseLaw):
     def _convolved(self, r: Floats, k: Floats, n: Floats) -> Floats:
         """Σ_j P(j of the k positives are counted) P(r − j of the n − k negatives are)."""
         if 1 in (self.sensitivity, self.specificity):  # only one j is possible
-            j = r if self.specificity == 1 else k
+            j: Floats = r if self.specificity == 1 else k
             return _binomial(j, k, self.sensitivity) * _binomial(r - j, n - k, 1 - self.specificity)
         total = np.zeros(len(r))
         inside = (k >= 0) & (k <= n) & (r >= 0) & (r <= n)
         most = int(min(np.max(r[inside], initial=-1), np.max(k[inside], initial=-1)))
         step = max(1, PIECE // max(len(r), 1))
         for first in range(0, most + 1, step):
-            j = np.arange(first, min(first + step, most + 1))[:, None]
-            total += (_binomial(j, k, self.sensitivity) * _binomial(r - j, n - k, 1 - self.specificity)).sum(axis=0)
+            some = np.arange(first, min(first + step, most + 1))[:, None]
+            wrong = _binomial(r - some, n - k, 1 - self.specificity)
+            total += (_binomial(some, k, self.sensitivity) * wrong).sum(axis=0)
         return np.where(inside, total, 0.0)
 
     def sample(self, counts: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
