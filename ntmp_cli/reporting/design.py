@@ -241,6 +241,10 @@ def _recording(recording: DesignFacts) -> Section:
             "of simulated tuples of these sizes and counts",
         ),
     ]
+    if recording["one_rate_by_size"]:
+        lines.append(
+            ("tuples with noise of mean zero", "all of one size have their mean rate; if rates differ, it costs less")
+        )
     if recording["longest"] is not None:
         lines.append(("tuples of more than 1,000 members", "computed as 1,000: the true cost of noise is smaller"))
     return Section(f"If counts are recorded as {recording['recorded']}", tuple(lines))

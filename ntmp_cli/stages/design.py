@@ -251,6 +251,7 @@ def _recording(config: DesignConfig, source: Source) -> dict[str, Any] | None:
         "share_of_exact": share if share >= NO_INFORMATION else 0.0,
         "exact_share_of_labels": known.exact / known.labels if known.labels > 0 else None,
         "longest": longest if longest > LONGEST else None,
+        "one_rate_by_size": recording.plain and any(parse_recorded(text) is None for _, text in source.stored),
     }
 
 

@@ -363,7 +363,9 @@ def test_a_design_knows_the_law_that_is_kept_with_the_tuples(ntmp_done, tmp_path
     sizes = ("--tuple", "6:2@0.5", "--tuple", "6:4@0.5", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
     ntmp_done("make-tuples", "--dataset", "gaussians", *sizes, "--count-law", "gaussian:1", "--out", tmp_path / "t")
     kept = ntmp_done("design", "--tuples", tmp_path / "t", "--json").json["recording"]
-    assert kept["recorded"] == "gaussian:1"
+    assert (kept["recorded"], kept["one_rate_by_size"]) == ("gaussian:1", True)
+    shown = " ".join(ntmp_done("design", "--tuples", tmp_path / "t").out.split())
+    assert "all of one size have their mean rate; if rates differ, it costs less" in shown
     other = ntmp_done("design", "--tuples", tmp_path / "t", "--count-law", "gaussian:2", "--json").json["recording"]
     assert other["share_of_exact"] < kept["share_of_exact"]
 

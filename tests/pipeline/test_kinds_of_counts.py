@@ -650,6 +650,16 @@ def test_counts_of_several_classes_in_one_cell_are_refused_as_such(ntmp, tmp_pat
         assert f"the count {cell} holds several numbers: ntmp is binary: one count per tuple" in ended.err
 
 
+def test_two_columns_of_counts_are_refused(ntmp, tmp_path):
+    """The last one was taken, and the other became a feature."""
+    source = write(tmp_path / "t.csv", "tuple_id,cats,dogs,x\na,1,1,0.5\na,1,1,0.25\n")
+    ended = ntmp("import-tuples", source, "--count-column", "cats", "--count-column=dogs", "--out", tmp_path / "t")
+    assert ended.code == 2
+    assert "--count-column is given 2 times" in ended.err
+    assert "ntmp is binary: one count per tuple" in ended.err
+    assert not (tmp_path / "t").exists()
+
+
 def test_a_prior_from_ranges_does_not_blame_the_scores_for_a_missing_cross_check(ntmp_done, tmp_path):
     """Moments use exact counts alone; the warning was that scores carry hardly any class information."""
     sizes = ("--tuple", "6:~0.4", "--prior", 0.3, "--num-tuples", 150, "--unlabeled-size", 150)
