@@ -309,7 +309,8 @@ class DesignSummary(Summary):
     source: Name
     unbiased_risk: bool
     count_likelihood: bool
-    gap: Share
+    gap: Share | None
+    """None if too few tuples have a known rate."""
     changes: tuple[str, ...]
 
     def misfits(self, files: Files) -> Iterator[str]:

@@ -18,6 +18,10 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ntmp_cli.errors import ONE_COUNT, UsageError
+
+COUNT_COLUMN = "--count-column"
+
 
 class LazyGroup(TyperGroup):
     """Each of its `modules` has a function `command`, or an `app` with several commands."""
@@ -56,6 +60,18 @@ class LazyGroup(TyperGroup):
             self._listing = False
 
 
+class OneCountCommand(TyperCommand):
+    """A command that refuses a second --count-column, of which the first would silently become a feature."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        before = args[: args.index("--")] if "--" in args else args
+        times = sum(word == COUNT_COLUMN or word.startswith(f"{COUNT_COLUMN}=") for word in before)
+        if times > 1:
+            raise UsageError(f"{COUNT_COLUMN} is given {times} times", hint=ONE_COUNT)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
 class _Commands(Mapping[str, Any]):
     """Every command by its name, imported at the first look-up."""
 
@@ -78,7 +94,7 @@ def _imported(name: str, module_name: str) -> Any:
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False)
-        app.command(name)(module.command)
+        app.command(name, cls=OneCountCommand)(module.command)
     command = typer.main.get_command(app)
     command.name = name
     return command

@@ -79,6 +79,7 @@ class CountObservations:
             self.sizes, self.counts = _possible(np.asarray(sizes), recorded)
         self.instances = int(self.sizes.sum())
         self._low, self._high = self.support()
+        self._of_large: dict[tuple[int, Any], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -100,7 +101,9 @@ class CountObservations:
         return isinstance(self.law, Exact) and all_exact(self.counts)
 
     def subset(self, which: Ints) -> CountObservations:
-        return CountObservations(self.sizes[which], self.counts[which], self.law)
+        subset = CountObservations(self.sizes[which], self.counts[which], self.law)
+        subset._of_large = self._of_large
+        return subset
 
     def support(self) -> tuple[Ints, Ints]:
         """The smallest and the largest k with L(k) > 0, of every tuple."""
@@ -130,6 +133,13 @@ class CountObservations:
                 one = (low == high).all()
                 values[..., columns] = law.likelihood(low, at, among) if one else law.between(low, high, at, among)
         return np.where(inside, values, 0.0)
+
+    def likelihood_of_large(self, t: int) -> Floats:
+        """L(k), k = 0 … n, of one large tuple; kept, because some laws take long. Equal records share an array."""
+        n, of_record = int(self.sizes[t]), self.counts[t].item()
+        if (n, of_record) not in self._of_large:
+            self._of_large[n, of_record] = self.likelihood(np.arange(n + 1)[:, None], np.array([t]))[:, 0]
+        return self._of_large[n, of_record]
 
     @cached_property
     def constant(self) -> ConstantRate:

@@ -112,7 +112,8 @@ def _sweep(z: NDArray[np.floating[Any]], observed: CountObservations) -> tuple[F
         return presence_posterior(_double(z, observed), observed, observed.some)
     scores = _scores(z, observed)
     p, q = expit(scores), expit(-scores)
-    log_prob, posterior = np.empty(len(observed)), np.empty(observed.instances + 1)
+    # Members of large tuples come last: until then they are 0, since any bits could be in empty memory.
+    log_prob, posterior = np.empty(len(observed)), np.zeros(observed.instances + 1)
     for group in observed.groups:
         probability, joint = _tables(p[group.members], q[group.members], group)
         logs, lost = _logs(probability)
@@ -133,7 +134,7 @@ def large_tuples(observed: CountObservations) -> Iterator[tuple[int, slice, Floa
     """Position, members and L(k), k = 0 … n, of every tuple that is too large for a table."""
     for t in observed.large.tolist():
         n, start = int(observed.sizes[t]), int(observed.starts[t])
-        yield t, slice(start, start + n), observed.likelihood(np.arange(n + 1)[:, None], np.array([t]))[:, 0]
+        yield t, slice(start, start + n), observed.likelihood_of_large(t)
 
 
 def _tables(p: Floats, q: Floats, group: CountGroup) -> tuple[Floats, Floats]:

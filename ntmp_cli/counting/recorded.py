@@ -6,6 +6,7 @@ nothing of them. Code that calculates with counts takes `CountObservations`, or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ RECORD = np.dtype([("low", "<f8"), ("high", "<f8"), ("law", "S64")])
 EXACT = b"exact"
 # Laws under which a count is the true one.
 EXACT_LAWS = (EXACT, LABEL.encode())
+_NUMBER = r"(-?[0-9.]+(?:e[+-]?[0-9]+)?)"
+AS_TEXT = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?(?: \((.+)\))?")
 Counts = NDArray[Any]
 """(T,) whole numbers, or records."""
 
@@ -115,6 +118,15 @@ def as_text(count: Any) -> str:
     first, last = (f"{end:.0f}" if end.is_integer() else f"{end:g}" for end in (low, high))
     ends = first if low == high else f"{first}-{last}"
     return ends if law.encode() in EXACT_LAWS else f"{ends} ({law})"
+
+
+def parse_recorded(text: str) -> tuple[float, float, str] | None:
+    """Low, high and law of a recorded count in words (`as_text`); None for other texts, such as a law alone."""
+    found = AS_TEXT.fullmatch(text)
+    if found is None:
+        return None
+    low, high, law = found.groups()
+    return float(low), float(high or low), law or EXACT.decode()
 
 
 def with_labels(counts: Counts, positive: NDArray[np.bool_]) -> Counts:

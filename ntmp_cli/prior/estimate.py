@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ntmp_cli.counting.recalibration import CLEAR_NATS, recalibrate
+from ntmp_cli.counting.recorded import exact_rows
 from ntmp_cli.errors import NotIdentifiableError
 from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import Floats, ScoredTuples, priors
@@ -135,6 +136,12 @@ def _orient(folds: Sequence[ScoredTuples], below_half: bool | None) -> tuple[lis
     return oriented, None, below_half is not None
 
 
+def _has_exact(fold: ScoredTuples) -> bool:
+    """Whether any tuple has an exact count, of both classes."""
+    likely = fold.observed.likely
+    return bool((exact_rows(fold.counts) & (likely > 0) & (likely < fold.sizes)).any())
+
+
 def _resampled(sums: BinnedSums, number: int, rng: np.random.Generator) -> dict[str, Floats]:
     values: dict[str, list[Floats]] = {name: [] for name in priors.names()}
     with long_step("bootstrapping the prior", number, "resamples") as advance:
@@ -175,7 +182,11 @@ def _warnings(result: PriorEstimates, below_half: bool | None) -> list[str]:
             f"the orientation is uncertain: the counts favour it by only {nats:.1f} nats; "
             "the interval allows for the opposite one"
         )
-    if cross_check.value is None:
+    if cross_check.value is None and not any(_has_exact(fold) for fold in result.folds):
+        warnings.append(
+            f"there is no cross-check by {CROSS_CHECK}, which needs exact counts of tuples with members of both classes"
+        )
+    elif cross_check.value is None:
         warnings.append(
             "scores of a tuple's members are not negatively correlated: they carry hardly any class information"
         )

@@ -51,6 +51,9 @@ def changes_of(facts: DesignFacts) -> list[str]:
 
 def sections(facts: DesignFacts) -> list[Section]:
     """All but what to change."""
+    if facts["conditioning"] is None:
+        recording = facts["recording"]
+        return [_data(facts), _identifiable(facts), *([] if recording is None else [_recording(recording)])]
     built = [_data(facts), _identifiable(facts), _conditioning(facts), _margin(facts), _loss(facts), _prior(facts)]
     if facts["count_noise"]:
         built.append(_counts(facts["count_noise"]))
@@ -67,7 +70,8 @@ def to_markdown(facts: DesignFacts) -> str:
     blocks = [f"# {heading(facts)}", "## What to change", "\n".join(f"- {text}" for text in changes_of(facts))]
     for section in sections(facts):
         blocks += [f"## {section.title}", "\n".join(f"- {name}: {text}" for name, text in section.lines)]
-    blocks += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
+    if facts["conditioning"] is not None:
+        blocks += ["![Variance of the risk against the prior of U](variance-inflation.svg)"]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -93,6 +97,7 @@ def _data(facts: DesignFacts) -> Section:
 
 def _identifiable(facts: DesignFacts) -> Section:
     known = facts["identifiable"]
+    why, why_pooled = ("all rates equal π", "ᾱ = π") if facts["conditioning"] else ("too few rates are known",) * 2
     return Section(
         "What can be learned",
         (
@@ -100,8 +105,8 @@ def _identifiable(facts: DesignFacts) -> Section:
                 "`count`, the default",
                 f"{_yes(known['count_likelihood'], '')}; learns from {_SIGNAL[known['count_signal']]}",
             ),
-            ("`ure`, stratified", f"unbiased risk {_yes(known['unbiased_risk'], 'all rates equal π')}"),
-            ("`ure`, pooled", f"unbiased risk {_yes(known['unbiased_risk_pooled'], 'ᾱ = π')}"),
+            ("`ure`, stratified", f"unbiased risk {_yes(known['unbiased_risk'], why)}"),
+            ("`ure`, pooled", f"unbiased risk {_yes(known['unbiased_risk_pooled'], why_pooled)}"),
             ("orientation of the classes", f"identified {_NAMED[known['classes_named_by']]}"),
             ("the prior, if unknown", _PRIOR[known["prior_if_unknown"]]),
         ),
@@ -222,20 +227,24 @@ def _counts(noise: DesignFacts) -> Section:
 
 
 def _recording(recording: DesignFacts) -> Section:
-    share = recording["share_of_exact"]
-    if not share or share < 1e-6:
+    share, exact = recording["share_of_exact"], recording["exact_share_of_labels"]
+    if not share:
         cost = "nothing about the classifier"
     else:
         cost = f"{share:.1%} of the information of exact counts; {1 / share:.3g} times as many tuples have the same"
     lines = [
         ("they keep", cost),
-        ("exact counts keep", f"{recording['exact_share_of_labels']:.1%} of the information of labels of all members"),
+        ("exact counts keep", f"{exact or 0:.1%} of the information of labels of all members"),
         (
             "by",
             f"the expected information about the slope of scores with an AUROC of {recording['auroc']}, "
             "of simulated tuples of these sizes and counts",
         ),
     ]
+    if recording["one_rate_by_size"]:
+        lines.append(
+            ("tuples with noise of mean zero", "all of one size have their mean rate; if rates differ, it costs less")
+        )
     if recording["longest"] is not None:
         lines.append(("tuples of more than 1,000 members", "computed as 1,000: the true cost of noise is smaller"))
     return Section(f"If counts are recorded as {recording['recorded']}", tuple(lines))

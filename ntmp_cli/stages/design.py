@@ -24,19 +24,22 @@ from ntmp_cli.artifacts.manifest import RunArtifact, canonical_json
 from ntmp_cli.artifacts.runs import open_run, train_config
 from ntmp_cli.artifacts.summaries import DesignSummary
 from ntmp_cli.config import DesignConfig, DesignLoss
-from ntmp_cli.counting.laws import noise_laws
+from ntmp_cli.counting.recorded import parse_recorded
 from ntmp_cli.data.recording import Recording
 from ntmp_cli.data.specs import expected_strata, parse_spec
-from ntmp_cli.errors import NotIdentifiableError, UsageError
+from ntmp_cli.errors import UsageError
 from ntmp_cli.randomness import stream
 from ntmp_cli.reporting.design import to_markdown
-from ntmp_cli.theory.assessment import Question, assess, generalisation, inflation_curve
+from ntmp_cli.theory.assessment import Question, assess, generalisation, inflation_curve, without_risk
 from ntmp_cli.theory.changes import changes
-from ntmp_cli.theory.count_information import AUROC, LONGEST, count_information
+from ntmp_cli.theory.count_information import AUROC, LONGEST, count_information, stored_information
 from ntmp_cli.theory.losses import MARGIN_LOSSES
 from ntmp_cli.theory.recorded_counts import true_strata
 from ntmp_cli.theory.strata import Design, Stratum
+from ntmp_cli.tuple_source import Task
 
+# A smaller share of the information of exact counts is a rounding error.
+NO_INFORMATION = 1e-6
 DEFAULT_TUPLES = 10_000
 DEFAULT_PRIOR_ERROR = 0.01
 PRIORS = np.linspace(0.01, 0.99, 197)
@@ -52,8 +55,10 @@ class Source:
     name: str
     prior_from: str
     count_noise: float
-    laws: tuple[str, ...] = ()
-    """Laws of noise of the stored counts."""
+    stored: tuple[tuple[Stratum, str], ...] = ()
+    """Every stratum, at its expected count, with what is recorded of it; () if all counts are exact."""
+    is_rated: bool = True
+    """False if the strata of the design are at their expected counts, because too few have a known rate."""
     artifact: TuplesArtifact | None = None
     run: RunArtifact | None = None
 
@@ -92,7 +97,7 @@ def design(
     plan = Plan("design", config.model_dump(mode="json"), None, inputs, read)
     if kept := existing_output(out, plan, if_exists):
         return facts, kept
-    figure = _figure(source, facts)
+    figure = _figure(source, facts) if source.is_rated else {}
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes("design.json", canonical_json(facts))
         staging.add_bytes("design.md", to_markdown(facts).encode())
@@ -102,7 +107,7 @@ def design(
             source=facts["source"],
             unbiased_risk=facts["identifiable"]["unbiased_risk"],
             count_likelihood=facts["identifiable"]["count_likelihood"],
-            gap=facts["conditioning"]["gap"],
+            gap=facts["conditioning"]["gap"] if source.is_rated else None,
             changes=tuple(change["text"] for change in facts["changes"]),
         )
     return facts, open_artifact(out, "design")
@@ -129,37 +134,10 @@ def _of_run(config: DesignConfig, run: RunArtifact) -> Source:
     """The design that a run was trained on, by its own summary."""
     _refuse_sizes(config, f"the run {run.path}")
     summary = run.summary
-    task = summary.task.as_task()
-    if not task.unlabeled:
-        raise UsageError(f"{run.path}: was trained without an unlabeled pool, and a design needs one")
-    noise = _noise(config, summary.count_noise, run.path, exact=task.knowledge is None)
-    recorded = _rated(run.path, [Stratum(*row) for row in task.rated_strata])
-    strata = true_strata(recorded, noise)
     prior, prior_from = (summary.trained_prior, "as trained") if config.prior is None else (config.prior, "given")
-    return Source(
-        Design(strata, task.unlabeled, prior),
-        f"{summary.dataset} tuples of a run" + _left_out(sum(k for *_, k in task.strata), recorded),
-        prior_from,
-        noise,
-        _laws(() if task.knowledge is None else task.knowledge.counts),
-        run=run,
-    )
-
-
-def _laws(recorded: Sequence[str]) -> tuple[str, ...]:
-    """The laws of noise in what strata are known by: `gaussian:2`, or `10 (round:5)`."""
-    texts = {(text.partition("(")[2] or text).rstrip(")") for text in recorded}
-    return tuple(sorted(text for text in texts if text.partition(":")[0] in noise_laws.names()))
-
-
-def _rated(path: Path, strata: Sequence[Stratum]) -> Sequence[Stratum]:
-    """The strata whose rate is known; an error if there are none."""
-    if not strata:
-        raise NotIdentifiableError(
-            f"{path}: no tuple has a known rate, and a design needs rates",
-            hint="The method count learns from them; a design of exact counts: --tuple N:M --prior X.",
-        )
-    return strata
+    noise = _noise(config, summary.count_noise, run.path, exact=summary.task.knowledge is None)
+    known = _Known(f"{summary.dataset} tuples of a run", summary.task.as_task(), noise)
+    return known.source(prior, prior_from, run=run)
 
 
 def _noise(config: DesignConfig, known: float, path: Path, *, exact: bool) -> float:
@@ -177,11 +155,6 @@ def _noise(config: DesignConfig, known: float, path: Path, *, exact: bool) -> fl
     return 0.0
 
 
-def _left_out(tuples: int, rated: Sequence[Stratum]) -> str:
-    left_out = tuples - sum(row.tuples for row in rated)
-    return f", without {left_out:,.0f} whose rate is not known" if left_out else ""
-
-
 def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
     _refuse_sizes(config, f"the tuples directory {tuples.path}")
     summary = tuples.summary
@@ -193,30 +166,49 @@ def _of_artifact(config: DesignConfig, tuples: TuplesArtifact) -> Source:
             f"{tuples.path}: the prior of the unlabeled pool is unknown", hint="Pass it as --prior, or an estimate."
         )
     noise = _noise(config, summary.count_noise or 0.0, tuples.path, exact=summary.knowledge is None)
-    recorded = _rated(tuples.path, [Stratum(row.n, row.m, row.tuples) for row in summary.strata.train if row.known])
-    strata, unlabeled = true_strata(recorded, noise), summary.unlabeled.train
-    about = ", true counts estimated from the recorded ones" if noise else ""
-    if not unlabeled:
-        unlabeled = ceil(sum(s.instances for s in strata))
-        about += ", without an unlabeled pool: one of as many rows is assumed"
+    name = f"{summary.dataset} tuples" + (", true counts estimated from the recorded ones" if noise else "")
+    known = _Known(name, summary.task(), noise)
     if prior is None:
-        prior, prior_from = _rate(tuples.path, strata), "the rate of the tuples, because there is no pool"
-    return Source(
-        Design(strata, unlabeled, prior),
-        f"{summary.dataset} tuples" + about + _left_out(summary.tuples.train, recorded),
-        prior_from,
-        noise,
-        _laws(() if summary.knowledge is None else summary.knowledge.counts),
-        tuples,
-    )
+        prior, prior_from = known.rate(tuples.path), "the rate of the tuples, because there is no pool"
+    return known.source(prior, prior_from, artifact=tuples)
 
 
-def _rate(path: Path, strata: Sequence[Stratum]) -> float:
-    """The rate of the tuples as the prior of an assumed pool."""
-    rate = sum(s.m * s.tuples for s in strata) / sum(s.instances for s in strata)
-    if not 0 < rate < 1:
-        raise UsageError(f"{path}: there is no unlabeled pool, and all tuples are of one class", hint="Pass --prior.")
-    return rate
+class _Known:
+    """What is known of stored tuples."""
+
+    def __init__(self, name: str, task: Task, noise: float) -> None:
+        rows, rated = [Stratum(*row) for row in task.strata], [Stratum(*row) for row in task.rated_strata]
+        is_one_class = not 0 < sum(s.m * s.tuples for s in rated) < sum(s.instances for s in rated)
+        if not task.unlabeled and is_one_class and len(rated) < len(rows):
+            rated = []  # without a pool, the zeros beside `>=1` are no design
+        self._is_rated, self._noise, self._task = bool(rated), noise, task
+        self._strata = true_strata(rated or rows, noise)
+        self._unlabeled = task.unlabeled or ceil(sum(s.instances for s in self._strata))
+        about = "" if task.unlabeled else ", without an unlabeled pool: one of as many rows is assumed"
+        if not rated:
+            about += ", at the counts that are expected behind what was recorded"
+        elif left_out := sum(row.tuples for row in rows) - sum(row.tuples for row in rated):
+            about += f", without {left_out:,.0f} whose rate is not known"
+        self._name = name + about
+        texts = () if task.knowledge is None else task.knowledge.counts
+        self._stored = tuple(zip(rows, texts, strict=True)) if texts else ()
+
+    def rate(self, path: Path) -> float:
+        """The rate of the tuples as the prior of an assumed pool."""
+        rate = sum(s.m * s.tuples for s in self._strata) / sum(s.instances for s in self._strata)
+        if not 0 < rate < 1:
+            raise UsageError(
+                f"{path}: there is no unlabeled pool, and all tuples are of one class", hint="Pass --prior."
+            )
+        return rate
+
+    def source(
+        self, prior: float, prior_from: str, artifact: TuplesArtifact | None = None, run: RunArtifact | None = None
+    ) -> Source:
+        design = Design(self._strata, self._unlabeled, prior)
+        return Source(
+            design, self._name, prior_from, self._noise, self._stored, self._is_rated, artifact=artifact, run=run
+        )
 
 
 def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:
@@ -231,27 +223,47 @@ def _facts(config: DesignConfig, source: Source) -> dict[str, Any]:
         loss=_loss(config, source.run),
         score_bound=config.score_bound,
     )
-    facts = {"source": source.name, "prior_from": source.prior_from, **assess(source.design, question)}
+    known = tuple(stratum for stratum, _ in source.stored)
+    facts = {"source": source.name, "prior_from": source.prior_from, **assess(source.design, question, known)}
     facts["recording"] = _recording(config, source)
     facts["generalisation"] = None if source.run is None else _generalisation(source, source.run, question)
+    if not source.is_rated:
+        facts = {**without_risk(facts), "generalisation": None}
     return {**facts, "changes": [change._asdict() for change in changes(facts)]}
 
 
 def _recording(config: DesignConfig, source: Source) -> dict[str, Any] | None:
-    """The information of recorded counts, relative to exact ones (Eq. 113); None if they are exact."""
-    law = config.count_law or (source.laws[0] if len(source.laws) == 1 and config.record == "exact" else "exact")
-    recording = Recording.of(config.record, law)
-    if recording.plain:
+    """The information of recorded counts, relative to exact ones (Eq. 113, 117); None if they are exact."""
+    recording, rng = Recording.of(config.record, config.count_law or "exact"), stream(SEED, "count-information")
+    strata: Sequence[Stratum] = source.design.strata
+    if not recording.plain:
+        text, known = recording.text, count_information(strata, recording.probabilities, rng)
+    elif source.stored and config.count_law is None:
+        strata, texts = zip(*source.stored, strict=True)
+        text, known = _kinds(source.stored), stored_information(strata, texts, rng)
+    else:
         return None
-    design = source.design
-    known = count_information(design.strata, recording.probabilities, stream(SEED, "count-information"))
+    longest = max(s.n for s in strata)
+    share = known.recorded / known.exact if known.exact > 0 else 0.0
     return {
-        "recorded": recording.text,
+        "recorded": text,
         "auroc": AUROC,
-        "share_of_exact": known.recorded / known.exact if known.exact > 0 else None,
-        "exact_share_of_labels": known.exact / known.labels,
-        "longest": max(s.n for s in design.strata) if max(s.n for s in design.strata) > LONGEST else None,
+        "share_of_exact": share if share >= NO_INFORMATION else 0.0,
+        "exact_share_of_labels": known.exact / known.labels if known.labels > 0 else None,
+        "longest": longest if longest > LONGEST else None,
+        "one_rate_by_size": recording.plain and any(parse_recorded(text) is None for _, text in source.stored),
     }
+
+
+def _kinds(stored: Sequence[tuple[Stratum, str]]) -> str:
+    """What is recorded of the tuples: the law of all, or `50 exact counts, 130 ranges`."""
+    tuples: dict[str, float] = {}
+    for stratum, text in stored:
+        low, high, law = parse_recorded(text) or (0.0, 0.0, text)
+        kind = law if law != "exact" else "exact counts" if low == high else "ranges"
+        tuples[kind] = tuples.get(kind, 0) + stratum.tuples
+    ordered = sorted(tuples, key=lambda kind: (kind != "exact counts", kind != "ranges", kind))
+    return ordered[0] if len(ordered) == 1 else ", ".join(f"{tuples[kind]:,.0f} {kind}" for kind in ordered)
 
 
 def _prior_error(config: DesignConfig, prior: float) -> float:

@@ -7,7 +7,7 @@ For scores within ±G, B is replaced by L·G in the paper's bounds and by the ra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod, sqrt
 from typing import Any
 
@@ -47,8 +47,11 @@ class Question:
     score_bound: float | None = None
 
 
-def assess(design: Design, question: Question) -> DesignFacts:
-    """What is identifiable, how well conditioned, which bounds hold, how much data a target needs."""
+def assess(design: Design, question: Question, counted: tuple[Stratum, ...] = ()) -> DesignFacts:
+    """What is identifiable, how well conditioned, which bounds hold, how much data a target needs.
+
+    `counted` are all strata at their expected counts, if some have no known rate: the count likelihood uses all.
+    """
     return {
         "prior": design.prior,
         "tuples": design.tuples,
@@ -58,7 +61,7 @@ def assess(design: Design, question: Question) -> DesignFacts:
         "flat_rate": design.flat_rate,
         "strata": [_stratum(s) for s in design.strata],
         "loss": loss_facts(question.loss, question.score_bound),
-        "identifiable": _identifiable(design),
+        "identifiable": _identifiable(design, replace(design, strata=counted) if counted else design),
         "conditioning": _conditioning(design),
         "margin": _margin(design, question.margin),
         "prior_error": _prior_error(design, question),
@@ -106,15 +109,22 @@ def _stratum(s: Stratum) -> DesignFacts:
     return {"n": s.n, "m": s.m, "rate": s.rate, "tuples": s.tuples, "instances": s.instances}
 
 
-def _identifiable(design: Design) -> DesignFacts:
+def without_risk(facts: DesignFacts) -> dict[str, Any]:
+    """The facts of tuples of which too few have a known rate: there is no unbiased risk."""
+    known = {**facts["identifiable"], "unbiased_risk": False, "unbiased_risk_pooled": False}
+    about_risk = ("conditioning", "margin", "loss", "prior_error", "count_noise", "rate_error", "estimation")
+    return {**facts, **dict.fromkeys((*about_risk, "source_clamp")), "identifiable": known}
+
+
+def _identifiable(design: Design, counted: Design) -> DesignFacts:
     return {
         "unbiased_risk": design.stratified().identifiable,
         "unbiased_risk_pooled": design.pooled().identifiable,
-        "count_likelihood": identifiability.count_identifies(design),
-        "count_signal": identifiability.count_signal(design.strata),
-        "classes_named_by": identifiability.class_names(design),
-        "prior_if_unknown": identifiability.prior_verdict(design.strata),
-        "mirror_symmetric": identifiability.is_mirror_symmetric(design.strata),
+        "count_likelihood": identifiability.count_identifies(counted),
+        "count_signal": identifiability.count_signal(counted.strata),
+        "classes_named_by": identifiability.class_names(counted),
+        "prior_if_unknown": identifiability.prior_verdict(counted.strata),
+        "mirror_symmetric": identifiability.is_mirror_symmetric(counted.strata),
     }
 
 

@@ -20,13 +20,29 @@ class Change(NamedTuple):
 
 def changes(facts: DesignFacts) -> list[Change]:
     """All recommendations: first those for `count`, the default, then those for `ure` alone."""
-    of_counts = [*_signal(facts), *_mirror(facts), *_noise(facts), *_side(facts)]
+    if facts["conditioning"] is None:
+        return [*_recorded(facts), *_no_rate(facts)]
+    of_counts = [*_recorded(facts), *_signal(facts), *_mirror(facts), *_noise(facts), *_side(facts)]
     of_risk = [*_margin(facts), *_strata(facts), *_prior(facts), *_shrink(facts), *_sizes(facts)]
     learns = facts["identifiable"]["unbiased_risk"] and facts["identifiable"]["count_likelihood"]
     if of_risk and not of_counts and learns:
         of_counts = [Change(False, f"`count`, the default, needs no change. {of_risk[0].text}")]
         of_risk = of_risk[1:]
     return [*of_counts, *of_risk]
+
+
+def _recorded(facts: DesignFacts) -> Iterator[Change]:
+    recording = facts["recording"]
+    if recording is not None and not recording["share_of_exact"]:
+        yield Change(True, "Record counts more exactly: as recorded, they say nothing about the classifier.")
+
+
+def _no_rate(facts: DesignFacts) -> Iterator[Change]:
+    refused = "methods that need rates, such as `ure`, refuse them, because too few tuples have a known rate"
+    if facts["identifiable"]["count_likelihood"]:
+        yield Change(False, f"`count`, the default, and the learners for tables use these records; {refused}.")
+    else:
+        yield Change(True, f"`count`, the default, cannot identify a classifier by these records; {refused}.")
 
 
 def _signal(facts: DesignFacts) -> Iterator[Change]:

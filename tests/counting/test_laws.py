@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+from math import comb
+from time import perf_counter
+
 import numpy as np
 import pytest
 from brute_force import off_by_one
@@ -129,3 +133,34 @@ def test_a_step_that_is_no_size_of_a_tuple_is_refused(text: str) -> None:
 
 def test_a_scale_may_be_as_large_as_a_float() -> None:
     assert law_text(parse_law("laplace:1e300")) == "laplace:1e+300"
+
+
+@pytest.mark.parametrize("law", ["detect:0.9,0.8", "detect:0.9,1", "detect:1,0.7"])
+def test_counted_members_of_all_counts_are_as_of_one(law: str) -> None:
+    """The table of one length, and what needs one term only, by the definition: a sum over the positives counted."""
+    n, detect = 30, parse_law(law)
+    k = np.arange(n + 1)
+    expected = np.array([[_counted(r, j, n, *astuple(detect)) for j in k] for r in k])
+    assert detect.matrix(n) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    assert detect.likelihood(k[:, None], k, n) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+def _counted(r: int, k: int, n: int, sensitivity: float, specificity: float) -> float:
+    """P(r are counted | k of n are positive)."""
+    return sum(
+        comb(k, j)
+        * sensitivity**j
+        * (1 - sensitivity) ** (k - j)
+        * comb(n - k, r - j)
+        * (1 - specificity) ** (r - j)
+        * specificity ** (n - k - r + j)
+        for j in range(max(0, r - (n - k)), min(r, k) + 1)
+    )
+
+
+def test_positives_that_are_missed_in_a_large_tuple_take_seconds_not_hours() -> None:
+    n, started = 50_000, perf_counter()
+    k = np.arange(n + 1)
+    likelihood = parse_law("detect:0.9,1").likelihood(np.array(18_000), k, n)
+    assert perf_counter() - started < 5
+    assert k[np.argmax(likelihood)] == pytest.approx(20_000, abs=2)

@@ -118,3 +118,13 @@ def test_a_law_may_be_written_in_any_way():
     )
     k = np.arange(4)[:, None] * np.ones(2, np.int64)
     np.testing.assert_array_equal(written.likelihood(k, np.arange(2)), canonical.likelihood(k, np.arange(2)))
+
+
+def test_likelihoods_of_large_tuples_are_computed_once_for_all_subsets() -> None:
+    """Folds of cross-fitting are subsets; some laws take seconds per large tuple."""
+    observed = CountObservations([400, 400, 500], records([90, 90, 120], [90, 90, 120], "detect:0.9,0.98"))
+    first = observed.likelihood_of_large(0)
+    assert observed.likelihood_of_large(1) is first
+    assert observed.subset(np.array([1, 2])).likelihood_of_large(0) is first
+    k = np.arange(501)[:, None]
+    assert observed.likelihood_of_large(2) == pytest.approx(observed.likelihood(k, np.array([2]))[:, 0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -362,9 +363,65 @@ def test_a_design_knows_the_law_that_is_kept_with_the_tuples(ntmp_done, tmp_path
     sizes = ("--tuple", "6:2@0.5", "--tuple", "6:4@0.5", "--prior", 0.5, "--num-tuples", 40, "--unlabeled-size", 60)
     ntmp_done("make-tuples", "--dataset", "gaussians", *sizes, "--count-law", "gaussian:1", "--out", tmp_path / "t")
     kept = ntmp_done("design", "--tuples", tmp_path / "t", "--json").json["recording"]
-    assert kept["recorded"] == "gaussian:1"
+    assert (kept["recorded"], kept["one_rate_by_size"]) == ("gaussian:1", True)
+    shown = " ".join(ntmp_done("design", "--tuples", tmp_path / "t").out.split())
+    assert "all of one size have their mean rate; if rates differ, it costs less" in shown
     other = ntmp_done("design", "--tuples", tmp_path / "t", "--count-law", "gaussian:2", "--json").json["recording"]
     assert other["share_of_exact"] < kept["share_of_exact"]
+
+
+def _stored(ntmp_done, path: Path, cells: list[str], *words: object) -> Path:
+    """Tuples of six rows with these cells of counts."""
+    rows = [f"t{t},{(7 * t + 3 * i) % 10},{cell}" for t, cell in enumerate(cells) for i in range(6)]
+    path.with_suffix(".csv").write_text("\n".join(["tuple_id,x,count", *rows]) + "\n")
+    ntmp_done("import-tuples", path.with_suffix(".csv"), "--out", path, *words)
+    return path
+
+
+def test_stored_ranges_say_what_they_cost_against_exact_counts(ntmp_done, tmp_path):
+    """Ranges have no rate, so that there is no risk; the likelihood of the counts learns from them."""
+    tuples = _stored(ntmp_done, tmp_path / "t", ["1-3", "0-2", "2-4", "1-3"] * 10)
+    facts = ntmp_done("design", "--tuples", tuples, "--out", tmp_path / "d", "--json").json
+    assert facts["recording"]["recorded"] == "ranges"
+    assert 0.2 < facts["recording"]["share_of_exact"] < 0.8
+    known = facts["identifiable"]
+    assert (known["count_likelihood"], known["unbiased_risk"], facts["conditioning"]) == (True, False, None)
+    page = (tmp_path / "d" / "design.md").read_text()
+    assert "## If counts are recorded as ranges" in page
+    assert "of the information of exact counts" in page
+    assert not list((tmp_path / "d").glob("variance-inflation.*"))
+    assert "variance-inflation" not in page
+    shown = " ".join(ntmp_done("design", "--tuples", tuples).out.split())
+    assert "methods that need rates, such as `ure`, refuse them" in shown
+
+
+def test_stored_counts_of_several_kinds_cost_as_all_of_them_together(ntmp_done, tmp_path):
+    tuples = _stored(ntmp_done, tmp_path / "t", ["2", "0-5", "1", "<=3"] * 10, "--heldout-share", 0)
+    facts = ntmp_done("design", "--tuples", tuples, "--json").json
+    assert facts["recording"]["recorded"] == "20 exact counts, 20 ranges"
+    assert 0.4 < facts["recording"]["share_of_exact"] < 0.7
+    assert facts["source"].endswith("without 20 whose rate is not known")
+    assert facts["conditioning"]["gap"] > 0
+
+
+def test_tuples_that_are_known_to_have_a_positive_are_a_design(ntmp_done, tmp_path):
+    """The zeros alone have a rate; `count` learns from the others as well, and so does the run of it."""
+    tuples = _stored(ntmp_done, tmp_path / "t", ["0", ">=1", ">=1"] * 20)
+    ntmp_done("train", "--tuples", tuples, "--model", "linear", "--out", tmp_path / "r")
+    of_tuples, of_run = (
+        ntmp_done("design", *words, "--json").json for words in (("--tuples", tuples), ("--run", tmp_path / "r"))
+    )
+    assert of_tuples["identifiable"]["count_likelihood"] is True
+    assert 0 < of_tuples["recording"]["share_of_exact"] < 0.8
+    assert of_run["recording"] == of_tuples["recording"]
+
+
+def test_records_that_say_nothing_are_named(ntmp_done, tmp_path):
+    tuples = _stored(ntmp_done, tmp_path / "t", ["0-6"] * 20)
+    facts = ntmp_done("design", "--tuples", tuples, "--json").json
+    assert facts["recording"]["share_of_exact"] == 0
+    assert facts["changes"][0]["grave"] is True
+    assert facts["changes"][0]["text"].startswith("Record counts more exactly")
 
 
 def test_two_ways_to_record_a_count_are_refused(ntmp):

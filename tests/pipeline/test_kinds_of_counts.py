@@ -625,3 +625,45 @@ def test_posteriors_of_ranges_do_not_depend_on_the_prior_of_the_pool(ntmp_done, 
         posteriors.append([float(row[header.index("posterior")]) for row in rows[:500]])
     np.testing.assert_allclose(*posteriors, atol=0.12)  # the fits differ a little: a given prior orients them
     assert np.mean(posteriors[0]) == pytest.approx(y[:500].mean(), abs=0.08)
+
+
+def test_small_counts_that_are_written_as_ranges_are_not_suppressed(ntmp_done, tmp_path):
+    """Zeros beside `<3` are zeros; a warning said that they may be suppressed counts."""
+    cells = ["0"] * 6 + ["<3"] * 5 + ["3", "4", "5"] * 3
+    source = write(tmp_path / "t.csv", table_of(np.random.default_rng(3), cells, size=6))
+    ended = ntmp_done("import-tuples", source, "--out", tmp_path / "t")
+    assert "suppress" not in ended.err
+
+
+def test_rows_of_one_tuple_under_two_laws_are_named_with_them(ntmp, tmp_path):
+    rows = ["tuple_id,count,count_law,x", "a,1,exact,0.5", "a,1,gaussian:1,0.25"]
+    ended = ntmp("import-tuples", write(tmp_path / "t.csv", "\n".join(rows)), "--out", tmp_path / "t")
+    assert ended.code == 3
+    assert "tuple 'a' has count 1 (exact) here and 1 (gaussian:1) in another row" in ended.err
+
+
+def test_counts_of_several_classes_in_one_cell_are_refused_as_such(ntmp, tmp_path):
+    source = write(tmp_path / "t.csv", table_of(np.random.default_rng(3), ["1", "1;2", "cats:1 dogs:2"]))
+    ended = ntmp("import-tuples", source, "--out", tmp_path / "t")
+    assert ended.code == 3
+    for cell in ("1;2", "cats:1 dogs:2"):
+        assert f"the count {cell} holds several numbers: ntmp is binary: one count per tuple" in ended.err
+
+
+def test_two_columns_of_counts_are_refused(ntmp, tmp_path):
+    """The last one was taken, and the other became a feature."""
+    source = write(tmp_path / "t.csv", "tuple_id,cats,dogs,x\na,1,1,0.5\na,1,1,0.25\n")
+    ended = ntmp("import-tuples", source, "--count-column", "cats", "--count-column=dogs", "--out", tmp_path / "t")
+    assert ended.code == 2
+    assert "--count-column is given 2 times" in ended.err
+    assert "ntmp is binary: one count per tuple" in ended.err
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_prior_from_ranges_does_not_blame_the_scores_for_a_missing_cross_check(ntmp_done, tmp_path):
+    """Moments use exact counts alone; the warning was that scores carry hardly any class information."""
+    sizes = ("--tuple", "6:~0.4", "--prior", 0.3, "--num-tuples", 150, "--unlabeled-size", 150)
+    ntmp_done("make-tuples", "--dataset", GAUSSIANS, *sizes, "--record", "range:2", "--out", tmp_path / "t")
+    known = ntmp_done("estimate-prior", "--tuples", tmp_path / "t", "--out", tmp_path / "p", "--json").json
+    assert any("there is no cross-check by moments" in text for text in known["warnings"])
+    assert not any("hardly any class information" in text for text in known["warnings"])

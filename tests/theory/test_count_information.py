@@ -9,8 +9,14 @@ import pytest
 from scipy.special import expit, logit
 
 from ntmp_cli.counting.laws import noise_laws, parse_law
+from ntmp_cli.counting.strata import strata_of
 from ntmp_cli.data.recording import Recording
-from ntmp_cli.theory.count_information import count_information, information
+from ntmp_cli.theory.count_information import (
+    count_information,
+    information,
+    missing_information,
+    stored_information,
+)
 from ntmp_cli.theory.strata import Stratum
 
 RATE = 0.3
@@ -112,3 +118,69 @@ def test_shares_of_a_design_are_ordered() -> None:
     assert 1 > narrow > wide > 0
     assert 0 < one < 0.6
     assert 1 > share("exact", "gaussian:1") > share("exact", "gaussian:4") > 0
+
+
+# Stored records -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "law"),
+    [
+        ("at-least-one", "exact"),
+        ("range:1", "exact"),
+        ("range:4", "exact"),
+        ("percent", "exact"),
+        ("exact", "round:5"),
+        ("exact", "suppress:3"),
+        ("exact", "off-by-one:0.2"),
+    ],
+)
+@pytest.mark.parametrize("n", [6, 40])
+def test_stored_records_cost_what_their_simulation_says(kind: str, law: str, n: int) -> None:
+    """Of a stored range only the range is known; the share is that of all that could have been recorded."""
+    recording, rng = Recording.of(kind, law), np.random.default_rng(0)
+    sizes, true = np.full(600, n), rng.binomial(n, 3 / n if kind == "at-least-one" else RATE, 600)
+    strata, stored = (strata_of(sizes, counts) for counts in (true, recording.record(true, sizes, rng)))
+    expected = count_information([Stratum(*row[:3]) for row in strata], recording.probabilities, rng)
+    found = stored_information([Stratum(*row[:3]) for row in stored], [row.counts for row in stored], rng)
+    assert found.recorded / found.exact == pytest.approx(expected.recorded / expected.exact, abs=0.04)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 5), (1, 5), (2, 3), (4, 4)])
+def test_a_range_leaves_out_the_variance_of_the_gradient_within_it(low: int, high: int) -> None:
+    """By enumeration of all labels: the gradient of log P(k) is the mean of Σ (y − p)(s, 1) over labels of that sum."""
+    s, n = ratios(2, 5), 5
+    inside = (low <= np.arange(n + 1)) & (np.arange(n + 1) <= high)
+    p, expected = expit(s + logit(RATE)), np.zeros((2, 2))
+    for t in range(len(s)):
+        law, gradients = np.zeros(n + 1), np.zeros((n + 1, 2))
+        for labels in product((0, 1), repeat=n):
+            y = np.array(labels)
+            joint = np.prod(np.where(y == 1, p[t], 1 - p[t]))
+            law[y.sum()] += joint
+            gradients[y.sum()] += joint * np.array([(y - p[t]) @ s[t], (y - p[t]).sum()])
+        gradients /= law[:, None]
+        expected += np.cov(gradients.T, aweights=law * inside, ddof=0) / len(s)
+    assert missing_information(s, RATE, inside.astype(float)) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def test_a_range_of_everything_has_no_information_and_one_of_a_long_tuple_some() -> None:
+    def share(n: int, *texts: str) -> float:
+        strata = [Stratum(n, 0.3 * n, 10) for _ in texts]
+        known = stored_information(strata, texts, np.random.default_rng(0))
+        return known.recorded / known.exact
+
+    assert share(20, "0-20") == pytest.approx(0, abs=1e-9)
+    assert share(20, "0-20", "6") == pytest.approx(0.5, abs=0.1)
+    assert share(1000, "280-320") == pytest.approx(share(16_000, "4720-4880"), abs=0.05)  # as many deviations
+
+
+def test_many_strata_are_sampled() -> None:
+    """In well under the time that all of them take."""
+    strata = [Stratum(n, 0.3 * n, 2) for n in range(100, 900)]
+    few = strata[::40]
+    found, expected = (
+        stored_information(rows, [f"{0.25 * s.n:.0f}-{0.35 * s.n:.0f}" for s in rows], np.random.default_rng(0))
+        for rows in (strata, few)
+    )
+    assert found.recorded / found.exact == pytest.approx(expected.recorded / expected.exact, abs=0.07)

@@ -14,7 +14,7 @@ from ntmp_cli.counting.laws import Exact, NoiseLaw, PooledTest, Round, Suppress,
 from ntmp_cli.counting.percentages import percent_range
 from ntmp_cli.counting.recorded import are_records
 from ntmp_cli.data.user.arrow_columns import filled, numbers_of
-from ntmp_cli.errors import UsageError
+from ntmp_cli.errors import ONE_COUNT, UsageError
 
 CountsAre = Literal["counts", "proportions", "percentages"]
 """What plain numbers in the column are."""
@@ -33,6 +33,8 @@ _SIGNED_RANGE = re.compile(rf"([+-]?{_NUMBER})\.\.([+-]?{_NUMBER})")
 _BOUND = re.compile(rf"(>=|=>|≥|>|<=|=<|≤|<)\s*({_NUMBER})")
 _PERCENT = re.compile(rf"({_NUMBER})\s*%")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_NAMED_NUMBER = rf"(?:[^\W\d]\w*\s*[:=]\s*)?{_NUMBER}"
+_SEVERAL = re.compile(rf"[\[({{]?\s*{_NAMED_NUMBER}(?:\s*[;,|]\s*{_NAMED_NUMBER}|\s+{_NAMED_NUMBER})+\s*[\])}}]?")
 _DECIMAL_COMMA = re.compile(r"\d+,\d+\s*%?")
 
 
@@ -65,6 +67,8 @@ def parse_cell(text: str, counts_are: CountsAre = "counts") -> CountCell:
         raise CellError(f"has a thousands separator: write {text.replace(',', '')}")
     if _DECIMAL_COMMA.fullmatch(text):
         raise CellError(f"has a decimal comma: write {text.replace(',', '.')}")
+    if _SEVERAL.fullmatch(text):
+        raise CellError(f"holds several numbers: {ONE_COUNT}")
     try:
         value = float(text)
     except ValueError:
@@ -175,6 +179,13 @@ class CountColumn:
         distinct = list(dict.fromkeys(pairs))
         place = {pair: number for number, pair in enumerate(distinct)}
         return _split(np.array([place[pair] for pair in pairs]), [self.code(*pair) for pair in distinct])
+
+    def described(self, code: int, other: int) -> tuple[str, str]:
+        """Two cells as they are written, with their laws where these differ."""
+        first, second = ((self.texts[at], law_text(self.entries[at][1])) for at in (code, other))
+        if first[1] == second[1]:
+            return first[0], second[0]
+        return f"{first[0]} ({first[1]})", f"{second[0]} ({second[1]})"
 
     def record(self, code: int, n: int) -> tuple[float, float, str]:
         """Low, high and law of a tuple of n members; raises CellError if that is impossible."""

@@ -77,10 +77,8 @@ def counts_of_tuples(
     highest = np.maximum.reduceat(row_counts, offsets[:-1]) if len(rows) else row_counts
     for at in np.flatnonzero((row_counts != NONE) & (row_counts != np.repeat(highest, np.diff(offsets)))):
         tuple_number = int(np.searchsorted(offsets, at, side="right")) - 1
-        what = (
-            f"tuple '{names[tuple_number]}' has count {column.texts[row_counts[at]]} here and "
-            f"{column.texts[highest[tuple_number]]} in another row"
-        )
+        here, there = column.described(row_counts[at], highest[tuple_number])
+        what = f"tuple '{names[tuple_number]}' has count {here} here and {there} in another row"
         problems.add(place(int(rows[at])), what)
     recorded = np.full((len(names), 2), 0.0)
     laws = np.full(len(names), b"exact", dtype="S64")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ntmp_cli.counting.recorded import exact_rows, known_counts
+from ntmp_cli.counting.recorded import are_records, exact_rows, known_counts
 from ntmp_cli.data.user.count_cells import LIKE_SHARES, PASS_KIND, look_like_shares
 from ntmp_cli.data.user.grouping import Grouped
 from ntmp_cli.data.user.reading import ImportedRows
@@ -32,8 +32,12 @@ def _of_counts(tuples: Grouped) -> Iterator[str]:
         yield f"{LIKE_SHARES}{PASS_KIND.format('proportions')}"
     counts = known_counts(np.diff(tuples.offsets), tuples.counts)[exact_rows(tuples.counts)]
     positive, zeros = np.unique(counts[counts > 0]), int((counts == 0).sum())
-    if len(positive) >= 3 and positive[0] >= SUPPRESSED_FROM and zeros >= FEW_ZEROS:
-        smallest = int(positive[0])
+    smallest = int(positive[0]) if len(positive) else 0
+    # Small counts that are written as `<6` are not suppressed.
+    are_written = are_records(tuples.counts) and bool(
+        ((tuples.counts["low"] < tuples.counts["high"]) & (tuples.counts["high"] < smallest)).any()
+    )
+    if len(positive) >= 3 and smallest >= SUPPRESSED_FROM and zeros >= FEW_ZEROS and not are_written:
         yield (
             f"{zeros:,} tuples have count 0 and none has 1 to {smallest - 1}: if small counts were suppressed, "
             f"pass --count-law suppress:{smallest}"
