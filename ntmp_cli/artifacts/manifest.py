@@ -167,6 +167,13 @@ class Artifact(Generic[S]):
         except ValueError:
             raise self.damaged(name, "not valid JSON") from None
 
+    def read_text(self, name: str) -> str:
+        """The content of a text file."""
+        try:
+            return self.file(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise self.damaged(name, "not valid UTF-8") from None
+
     def damaged(self, name: str, what: str) -> ArtifactError:
         """The error for a payload file that matches its hash but has invalid content."""
         return ArtifactError(f"{self.path / name}: damaged: {what}", hint=remake(self.kind))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, Self, TypedDict, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model, model_validator
 
 from ntmp_cli.artifacts.jsonlines import read_json_lines, read_json_rows
 from ntmp_cli.artifacts.layout import HISTORY, PRIOR
@@ -18,19 +18,57 @@ from ntmp_cli.artifacts.summaries import PriorSummary
 from ntmp_cli.artifacts.summary_fields import TaskSummary, problems_of
 from ntmp_cli.evaluation.summary import RunSetting
 
+# Lists of a row that are plotted against each other.
+SAME_LENGTH = {
+    "CurveRow": ("epochs", "loss", "heldout_risk"),
+    "EqualMassBinsRow": ("confidence", "frequency", "instances"),
+    "ReliabilityRow": ("mass", "confidence", "frequency"),
+    "HistogramRow": ("positives", "negatives"),
+}
+
 
 class _Row(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="after")
+    def _same_length(self) -> Self:
+        names = SAME_LENGTH.get(type(self).__name__, ())
+        if len({len(getattr(self, name)) for name in names}) > 1:
+            raise ValueError(f"{', '.join(names)}: lists of different lengths")
+        return self
 
-class _RiskFields(TypedDict, total=False):
-    """Fields of methods with a risk."""
+
+class LearnerRow(_Row):
+    """One learner of an ensemble for tables, with one of the last three fields."""
+
+    learner: str
+    weight: float
+    nll: float
+    rounds: int | None = None
+    penalty: float | None = None
+    stages: int | None = None
+
+    @model_validator(mode="after")
+    def _has_a_setting(self) -> Self:
+        if self.rounds is None and self.penalty is None and self.stages is None:
+            raise ValueError("one of rounds, penalty and stages: field required")
+        return self
+
+
+class _MethodFields(TypedDict, total=False):
+    """Fields of some methods: of risks, of networks by the count likelihood, of learners for tables."""
 
     negative_rate: dict[str, float]
     tuple_weight_variance_ratio: float | None
+    nll: float | None
+    closed_form: float | None
+    risk_terms: dict[str, float | None]
+    batches: int
+    skipped: int
+    learners: list[LearnerRow]
 
 
-class HistoryRow(_RiskFields):
+class HistoryRow(_MethodFields):
     """One epoch of a training, as every later stage and `inspect` read it."""
 
     epoch: int
@@ -89,6 +127,12 @@ class HistogramRow(_Row):
     edges: list[float]
     positives: list[int]
     negatives: list[int]
+
+    @model_validator(mode="after")
+    def _edges_fit(self) -> Self:
+        if len(self.edges) != len(self.positives) + 1:
+            raise ValueError(f"edges: {len(self.edges)} of {len(self.positives)} bins")
+        return self
 
 
 class DecisionsRow(_Row):

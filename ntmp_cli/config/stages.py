@@ -10,6 +10,7 @@ from pydantic import (
     model_validator,
 )
 
+from ntmp_cli.config.training import MOST_EPOCHS
 from ntmp_cli.config.tuples import RecordSpec, quoted_specs
 from ntmp_cli.settings import Settings
 
@@ -80,7 +81,7 @@ class EstimatePriorConfig(Settings):
     )
     clip_model: str = Field("ViT-B-32", description="CLIP of the encoder: an open_clip name, or a model's JSON file.")
     clip_weights: str | None = Field(None, description="Weights of that CLIP: a file, or a tag of open_clip.")
-    epochs: int = Field(6, ge=1, description="Passes of the network over its fold of the data.")
+    epochs: int = Field(6, ge=1, le=MOST_EPOCHS, description="Passes of the network over its fold of the data.")
     batch_size: int | None = Field(None, ge=2, description="Instances per step. Default: as in `ntmp train`.")
     lr: float = Field(1e-3, gt=0, description="Learning rate at the start.")
     warmup: Literal["none", "discriminant"] = Field(
@@ -200,7 +201,7 @@ class AuditConfig(Settings):
         description="Folds of the training tuples. Each fold is judged by a network trained on the others, "
         "because a network reproduces the wrong counts that it was trained on.",
     )
-    epochs: int = Field(6, ge=1, description="Passes of these networks over their folds.")
+    epochs: int = Field(6, ge=1, le=MOST_EPOCHS, description="Passes of these networks over their folds.")
     flag_above: float = Field(
         0.5,
         gt=0,

@@ -28,6 +28,8 @@ METHOD: dict[str, Any] = {"panel": METHOD_PANEL}
 NETWORK: dict[str, Any] = {"panel": NETWORK_PANEL}
 OPTIMISATION: dict[str, Any] = {"panel": OPTIMISATION_PANEL}
 RUN: dict[str, Any] = {"panel": RUN_PANEL}
+# More would run for years: a number like that is a slip.
+MOST_EPOCHS = 1_000_000
 
 
 class TrainConfig(Settings):
@@ -53,6 +55,7 @@ class TrainConfig(Settings):
     epochs: int | None = Field(
         None,
         ge=1,
+        le=MOST_EPOCHS,
         description="Passes of a network over tuples and unlabeled data. Default: 30; for `count` on tables, 5 to"
         " 30 epochs that give 300 steps.",
     )

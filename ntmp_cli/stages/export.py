@@ -59,7 +59,7 @@ def export(config: ExportConfig, run_path: Path, out: Path, *, if_exists: IfExis
     with publishing(out, plan, if_exists=if_exists) as staging:
         staging.add_bytes(summary.file, content)
         staging.add_json(FACTS, facts)
-        of_run = run.file(MODEL_CARD).read_text(encoding="utf-8") if run.has(MODEL_CARD) else None
+        of_run = run.read_text(MODEL_CARD) if run.has(MODEL_CARD) else None
         names = _names(mapping)
         card = export_card(of_run, summary, None if names is None else (names, len(names)), features)
         staging.add_bytes(MODEL_CARD, card.encode())

@@ -163,13 +163,61 @@ def test_fields_that_a_later_version_adds_are_kept(study, ntmp, tmp_path):
 
 @pytest.mark.parametrize(
     "field",
-    [{"tuple_weight_variance_ratio": "1"}, {"negative_rate": [1]}, {"negative_rate": {"a": "b"}}, {"loss": "low"}],
+    [
+        {"tuple_weight_variance_ratio": "1"},
+        {"negative_rate": [1]},
+        {"negative_rate": {"a": "b"}},
+        {"loss": "low"},
+        {"nll": 1.0, "risk_terms": [0.5]},
+        {"nll": 1.0, "closed_form": "0"},
+        {"batches": "5", "skipped": 0},
+        {"learners": 3},
+        {"learners": [{"learner": "trees", "weight": 1.0, "nll": 0.5, "leaves": 4}]},
+    ],
+    ids=str,
 )
 def test_a_history_is_typed_where_it_is_shown(field, run, ntmp, tmp_path):
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     (run / "history.jsonl").write_text("".join(json.dumps({**line, **field}) + "\n" for line in lines))
     rehash(run)
-    refused(ntmp("inspect", run), run / "history.jsonl", next(iter(field)), tmp_path / "out")
+    wrong = list(field)[-1] if "nll" in field else next(iter(field))
+    refused(ntmp("inspect", run), run / "history.jsonl", wrong, tmp_path / "out")
+    refused(ntmp("evaluate", run, "--out", tmp_path / "out"), run / "history.jsonl", wrong, tmp_path / "out")
+
+
+def test_lists_that_are_plotted_together_have_one_length(study, ntmp, tmp_path):
+    evaluation = copied(study.evaluation, tmp_path / "evaluation")
+    for name, names in {
+        "curves.jsonl": ["loss"],
+        "reliability.jsonl": ["mass"],
+        "runs.jsonl": ["decisions", "histogram", "edges"],
+    }.items():
+        before = (evaluation / name).read_text()
+        rows = [json.loads(line) for line in before.splitlines()]
+        *parents, last = names
+        shortened = rows[0]
+        for parent in parents:
+            shortened = shortened[parent]
+        del shortened[last][-1]
+        (evaluation / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rehash(evaluation)
+        refused(ntmp("report", evaluation, "--out", tmp_path / "out"), evaluation / name, "", tmp_path / "out")
+        (evaluation / name).write_text(before)
+    rehash(evaluation)
+    assert ntmp("report", evaluation, "--out", tmp_path / "out").code == 0
+
+
+def test_a_model_card_that_is_no_text_is_refused(run, ntmp, tmp_path):
+    (run / "model-card.md").write_bytes(b"\x81")
+    rehash(run)
+    ended = ntmp("export", run, "--format", "torchscript", "--out", tmp_path / "out")
+    refused(ended, run / "model-card.md", "not valid UTF-8", tmp_path / "out")
+
+
+def test_epochs_without_end_are_refused(study, ntmp, tmp_path):
+    ended = ntmp("train", "--tuples", study.tuples, "--set", f"epochs={2**63}", "--out", tmp_path / "out")
+    assert ended.code == 2
+    assert "epochs: input should be less than or equal to 1000000" in ended.err
 
 
 def sparse(file: Path) -> None:
