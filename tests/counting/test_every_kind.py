@@ -140,7 +140,11 @@ def test_the_intercept_of_long_tuples_is_integrated_for_every_kind() -> None:
     for n, low, high, law in [
         (60, 50, 60, "exact"),
         (60, 1, 5, "exact"),
+        (60, 1, 60, "exact"),
+        (60, 10, 50, "exact"),
         (80, 30, 31, "exact"),
+        (200, 5, 100, "exact"),
+        (60, 30, 30, "gaussian:15"),
         (60, 55, 55, "gaussian:2"),
         (60, 0, 0, "suppress:6"),
         (60, 4, 4, "detect:0.5,1"),
