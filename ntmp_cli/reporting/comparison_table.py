@@ -96,4 +96,6 @@ def _caption(comparisons: Sequence[Comparison], metrics: Sequence[str], title: s
         "CI: t interval over pairs",
         "Cliff's δ: of the paired differences, the share of pairs won minus the share lost",
     ]
+    if any(comparison["scope"] == "overall" for comparison in comparisons):
+        sentences.append("Over all cells, pairs of one seed count as independent, although cells may share data")
     return ". ".join(sentences) + "."

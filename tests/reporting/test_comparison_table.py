@@ -47,6 +47,9 @@ def test_the_caption_says_what_was_tested_and_how() -> None:
         "CI: t interval over pairs. "
         "Cliff's δ: of the paired differences, the share of pairs won minus the share lost."
     )
+    over_cells = " Over all cells, pairs of one seed count as independent, although cells may share data."
+    assert table(comparison(scope="overall")).caption.endswith(over_cells)
+    assert over_cells not in table(comparison(scope="cell")).caption
 
 
 @pytest.mark.parametrize(
