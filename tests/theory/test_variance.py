@@ -103,7 +103,10 @@ def test_labels_would_have_the_variance_that_inflation_is_relative_to(name: str)
     supervised = losses(positives, 0, 4000, rng).sum(axis=1)
     supervised = (supervised + losses(total - positives, 0, 4000, rng).sum(axis=1)) / total  # by symmetry
     risks = simulated_risks(design, 4000, rng)
-    assert risks.var() / supervised.var() == pytest.approx(inflation_over_labels(design, design.stratified()), rel=0.12)
+    inflation = inflation_over_labels(design, design.stratified())
+    assert risks.var() / supervised.var() == pytest.approx(inflation, rel=0.12)
+    # By default for a pool of exactly π N_U positives.
+    assert inflation == pytest.approx(risk_variance(design.stratified()) * total)
 
 
 def test_one_stratum_has_the_closed_form() -> None:
