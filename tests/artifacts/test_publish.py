@@ -514,6 +514,21 @@ def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, w
     assert tmp_path.is_dir()
 
 
+def test_a_lock_that_another_has_leaves_no_file_open(tmp_path, monkeypatch):
+    mine, handles, opening = locking.lock_if_free(tmp_path), [], os.open
+
+    def noted(*arguments: object) -> int:
+        handles.append(opening(*arguments))
+        return handles[-1]
+
+    monkeypatch.setattr(os, "open", noted)
+    assert mine is not None
+    assert locking.lock_if_free(tmp_path) is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handles[0])
+    os.close(mine)
+
+
 def test_where_folders_cannot_be_locked_everything_still_works(tmp_path, monkeypatch):
     """As on NFS, which locks files only."""
 
