@@ -32,6 +32,7 @@ sys.path.insert(0, str(HERE))
 from mutant_tests import ModuleTests, copy_of_project  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "mutants.json"
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 # Core modules and the tests that cover them.
 COVERED = {
     "ntmp_cli/counting/poisson_binomial.py": "tests/counting/test_poisson_binomial.py "
@@ -231,8 +232,11 @@ def go_on(figures: Figures, laboratory: Laboratory, chosen: argparse.Namespace) 
 
 
 def repeat_survivors(figures: Figures, laboratory: Laboratory, results: Path) -> None:
-    """Try again what no test noticed; places that are no longer there are left out."""
+    """Try again what no test noticed and is not known to change nothing; places that are gone are left out."""
+    equivalent = {(known["module"], known["text"], known["what"]) for known in json.loads(EQUIVALENT.read_text())}
     for survivor in list(figures.survivors):
+        if (survivor["module"], survivor["text"], survivor["what"]) in equivalent:
+            continue
         alike = [m for m in places(survivor["module"]) if (m.what, m.text) == (survivor["what"], survivor["text"])]
         if not alike:
             figures.cases -= 1
