@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from ntmp_cli.counting.laws import count_noise
-from ntmp_cli.counting.objective import CountObjective
+from ntmp_cli.counting.objective import CountObjective, conditional_slope
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_log_prob
 
@@ -116,3 +116,11 @@ def test_curvature_is_that_of_known_labels() -> None:
     expected = expit(z) * expit(-z)
     assert CountObjective(observed).curvature(z) == pytest.approx(expected)
     assert CountObjective(observed, weights=weights).curvature(z) == pytest.approx(expected * [1, 1, 3])
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0, 2.0])
+def test_the_mean_over_intercepts_of_conditional_scores_has_the_slope_of_the_scores(spread: float) -> None:
+    z = np.linspace(-5, 5, 41)
+    at, weights = np.polynomial.hermite_e.hermegauss(80)
+    mean = expit(conditional_slope(spread) * z + spread * at[:, None]).T @ (weights / weights.sum())
+    assert mean == pytest.approx(expit(z), abs=0.012)
