@@ -73,7 +73,19 @@ def listed(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{kind}: {number}" for kind, number in kinds.items()) or "none"
 
 
-def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -> str:
+MUTANTS = """## Mutants
+
+One operator, constant, condition or statement of a core module is changed at random. The tests of that module should
+then fail. Equivalent mutants do not change the result, so no test can fail.
+"""
+# Samples of mutants, and what their figures say of the tests.
+SAMPLES = {
+    "mutants": "Mutants of this sample that no test detected led to further tests; the figures are those after that:",
+    "mutants-afterwards": "A sample that was drawn when these tests had been written, and to which none was fitted:",
+}
+
+
+def mutants(facts: Mapping[str, Any], about: str, equivalent: Sequence[Mapping[str, str]]) -> str:
     """Surviving mutants: equivalent ones, and those that show a missing test."""
     reasons = {(e["module"], e["text"], e["what"]): e["why"] for e in equivalent}
     unseen, others = [], []
@@ -84,10 +96,7 @@ def mutants(facts: Mapping[str, Any], equivalent: Sequence[Mapping[str, str]]) -
     share = facts["noticed"] / max(1, facts["cases"] - len(unseen))
     seeds = ", ".join(f"{seed} ({number:,})" for seed, number in facts["done"].items())
     lines = [
-        "## Mutants",
-        "",
-        "One operator, constant, condition or statement of a core module is changed at random. The tests of that "
-        "module should then fail. Equivalent mutants do not change the result, so no test can fail.",
+        about,
         "",
         "| | |",
         "|---|---|",
@@ -129,9 +138,11 @@ def render() -> str:
         parts.append(
             section(name, json.loads(file.read_text())) if file.exists() else f"## {ABOUT[name][0]}\n\nNot run.\n"
         )
-    file = RESULTS / "mutants.json"
+    parts.append(MUTANTS)
     equivalent = json.loads((RESULTS.parent / "equivalent_mutants.json").read_text())
-    parts.append(mutants(json.loads(file.read_text()), equivalent) if file.exists() else "## Mutants\n\nNot run.\n")
+    for name, about in SAMPLES.items():
+        file = RESULTS / f"{name}.json"
+        parts += [mutants(json.loads(file.read_text()), about, equivalent)] if file.exists() else []
     file = RESULTS / "removed-fixes.json"
     parts += [removed_fixes(json.loads(file.read_text()))] if file.exists() else []
     return "\n".join(parts).rstrip("\n") + "\n"
