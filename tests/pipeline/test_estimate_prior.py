@@ -174,7 +174,8 @@ def test_simulated_tuples_know_their_prior(ntmp_done, tuples, tmp_path):
 def test_the_unbiased_risk_does_not_estimate_its_prior(ntmp, tuples, tmp_path):
     ended = ntmp("train", "--tuples", tuples, "--method", "ure", "--prior", "estimate", "--out", tmp_path / "run")
     assert ended.code == 2
-    assert "--prior X, or --prior-from DIR" in ended.err
+    assert "only the method 'count' estimates it while training" in ended.err
+    assert "`ntmp estimate-prior` does: pass its directory by --prior-from" in ended.err
 
 
 @pytest.mark.slow
