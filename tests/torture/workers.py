@@ -24,8 +24,9 @@ SETTINGS = {
 }
 SWEEP = ("sweep", "prior", "--prior", 0.5, "--seed", 0, "--seed", 1, "--offset", 0, "--offset", 0.1, "--jobs", 2)
 SWEEP += tuple(word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}"))
-# In the command line of the process that trains.
+# In the command line of the process that trains; Ray's agents are named alike, and a node dies with them.
 MARKS = {"local": b"ntmp_cli.sweeps.worker", "ray": b"ray::"}
+AGENT = b"Agent"
 
 
 def attack(folder: Path, seed: int, engine: str) -> Run:
@@ -63,7 +64,8 @@ def _kill_worker(sweep: Process, after: float, mark: bytes) -> bool:
     while not sweep.ended_within(0):
         for pid in _below(sweep.pid):
             try:
-                if mark in Path(f"/proc/{pid}/cmdline").read_bytes():
+                name = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if mark in name and AGENT not in name:
                     os.kill(pid, signal.SIGKILL)
                     return True
             except (OSError, ProcessLookupError):
