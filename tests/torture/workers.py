@@ -24,9 +24,10 @@ SETTINGS = {
 }
 SWEEP = ("sweep", "prior", "--prior", 0.5, "--seed", 0, "--seed", 1, "--offset", 0, "--offset", 0.1, "--jobs", 2)
 SWEEP += tuple(word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}"))
-# In the command line of the process that trains; Ray's agents are named alike, and a node dies with them.
+# In the command line of the process that trains. Ray names idle workers and agents alike;
+# a node dies with its agents.
 MARKS = {"local": b"ntmp_cli.sweeps.worker", "ray": b"ray::"}
-AGENT = b"Agent"
+OTHERS = b"Agent", b"IDLE"
 
 
 def attack(folder: Path, seed: int, engine: str) -> Run:
@@ -65,7 +66,7 @@ def _kill_worker(sweep: Process, after: float, mark: bytes) -> bool:
         for pid in _below(sweep.pid):
             try:
                 name = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if mark in name and AGENT not in name:
+                if mark in name and not any(other in name for other in OTHERS):
                     os.kill(pid, signal.SIGKILL)
                     return True
             except (OSError, ProcessLookupError):
