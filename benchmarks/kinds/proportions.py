@@ -86,7 +86,7 @@ def cells(quick: bool) -> Iterator[Cell]:
                 for size in BAGS:
                     for row, how in ROWS.items():
                         peer = row.startswith("llp-learn")
-                        if draw < how.draws and not (peer and (size not in PEER_BAGS or side == "high")):
+                        if draw < how.draws and not (peer and size not in PEER_BAGS):
                             yield Cell(NAME, name_of(data, size, side), row, draw)
 
 

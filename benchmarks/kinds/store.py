@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -60,6 +61,14 @@ class Results:
         written.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
         written.replace(file)
 
+    def save_cell(self, cell: Cell, file: Path = FILE) -> None:
+        """Add one cell to the file, which another process may have changed in the meantime."""
+        with file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = Results.load(file)
+            kept.by_cell[cell] = self.by_cell[cell]
+            kept.save(file)
+
     def add(self, cell: Cell, values: dict[str, float], code: str, seconds: float) -> None:
         rounded = {name: round(float(value), 6) for name, value in values.items()}
         self.by_cell[cell] = {**cell._asdict(), "values": rounded, "code": code, "seconds": round(seconds, 1)}
@@ -117,7 +126,7 @@ def run(
             seconds = results.by_cell[cell]["seconds"]
             print(f"{' '.join(map(str, cell))}: {shown} ({seconds} s)", flush=True)
             if not quick:
-                results.save()
+                results.save_cell(cell)
     return left
 
 

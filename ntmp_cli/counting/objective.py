@@ -11,7 +11,8 @@ An exact count m needs one table for all nodes. The odds of every set of m membe
 
     log P(m | z + b) = log P(m | z) + b·m − Σ_i [log(1 + e^(z_i + b)) − log(1 + e^(z_i))]
 
-(Eq. 29), and P(y_i=1 | z + b, m) does not depend on b. With τ = 0 this is the Poisson-binomial likelihood alone.
+(Eq. 29), and P(y_i=1 | z + b, m) does not depend on b. "None" and "at least one" need no table: their closed forms
+(presence.py) use the odds that the nodes have anyway. With τ = 0 this is the Poisson-binomial likelihood alone.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from ntmp_cli.counting.laws import Floats
 from ntmp_cli.counting.normal_nodes import normal_nodes
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_gradient, count_log_prob
+from ntmp_cli.counting.presence import presence_moments, presence_of_odds
 from ntmp_cli.counting.recorded import are_records
 
 NODES = 7
-_AT, _WEIGHTS = normal_nodes(NODES)
-_LOG_WEIGHTS = np.log(_WEIGHTS)
+# "None" and "at least one" bend less sharply than counts, so their τ may be large; then few nodes are not exact enough.
+PRESENCE_NODES = 15
 # Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
 # nodes need not be centred exactly.
 NEWTON_STEPS = 8
@@ -76,9 +78,12 @@ class CountObjective:
             return count_log_prob(z, self.observed)
         nodes = self._nodes(z)
         if self.observed.exact:
-            joint = count_log_prob(z, self.observed) + nodes.gains + nodes.log_weights
+            log_prob = count_log_prob(z, self.observed) + nodes.gains(self.observed)
+        elif self.observed.some is not None:
+            log_prob = presence_of_odds(nodes.odds, self.observed, self.observed.some)[0]
         else:
-            joint = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed) + nodes.log_weights
+            log_prob = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed)
+        joint = log_prob + nodes.log_weights
         total: Floats = np.logaddexp.reduce(joint, axis=0)
         return total
 
@@ -110,9 +115,12 @@ class CountObjective:
         nodes, owner = self._nodes(z), self.observed.owner
         if self.observed.exact:
             log_prob, slope = count_gradient(z, self.observed)
-            joint = log_prob + nodes.gains + nodes.log_weights
+            joint = log_prob + nodes.gains(self.observed) + nodes.log_weights
             # The posterior is that without intercept; only σ is averaged over the nodes.
-            by_node = (slope + expit(z)) - nodes.p
+            by_node = (slope + expit(z)) - _share(nodes.odds)
+        elif self.observed.some is not None:
+            log_prob, by_node = presence_of_odds(nodes.odds, self.observed, self.observed.some)
+            joint = log_prob + nodes.log_weights
         else:
             results = [count_gradient(z + b[owner], self.observed) for b in nodes.at]
             joint = np.stack([log_prob for log_prob, _ in results]) + nodes.log_weights
@@ -130,18 +138,19 @@ class CountObjective:
             p = _share(odds * np.exp(mode)[observed.owner])
             mean = np.add.reduceat(p, observed.starts)
             bend = np.add.reduceat(p * (1 - p), observed.starts)
-            count, rest = self._count_given(mean, bend)
+            if observed.some is None:
+                count, rest = self._count_given(mean, bend)
+            else:
+                count, rest = presence_moments(p, mean, bend, observed, observed.some)
             bend = bend - rest + precision
             newton = (count - mean - mode * precision) / bend
             mode = mode + np.clip(newton, -LONGEST_STEP, LONGEST_STEP)
             if np.abs(newton).max() < CLOSE:
                 break
-        width = bend**-0.5
-        at = mode + width * _AT[:, None]
-        log_weights = (_LOG_WEIGHTS + _AT**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
-        moved = odds * np.exp(at)[:, observed.owner]
-        logs = np.add.reduceat(np.log1p(moved) - np.log1p(odds), observed.starts, axis=1)
-        return _Nodes(at, log_weights, _share(moved), at * count - logs)
+        width, (places, weights) = bend**-0.5, normal_nodes(NODES if observed.some is None else PRESENCE_NODES)
+        at = mode + width * places[:, None]
+        log_weights = (np.log(weights) + places**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
+        return _Nodes(at, log_weights, odds, odds * np.exp(at)[:, observed.owner])
 
     def _count_given(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats | float]:
         """Mean and variance of the count given the observation, if it were normal without it.
@@ -163,16 +172,22 @@ class CountObjective:
 
 
 class _Nodes(NamedTuple):
-    """Quadrature nodes of every tuple, and what members and exact counts are at them."""
+    """Quadrature nodes of every tuple, and the odds of its members at them."""
 
     at: Floats
     """(Q, T) intercepts."""
     log_weights: Floats
     """(Q, T) logarithms of their weights, the density of N(0, τ²) included."""
-    p: Floats
-    """(Q, instances) σ(z + b)."""
-    gains: Floats
-    """(Q, T) log P(m | z + b) − log P(m | z)."""
+    odds_without: Floats
+    """(instances) odds without intercept."""
+    odds: Floats
+    """(Q, instances) odds with it."""
+
+    def gains(self, observed: CountObservations) -> Floats:
+        """(Q, T) log P(m | z + b) − log P(m | z) of exact counts (Eq. 29)."""
+        logs = np.add.reduceat(np.log1p(self.odds) - np.log1p(self.odds_without), observed.starts, axis=1)
+        gains: Floats = self.at * observed.counts - logs
+        return gains
 
 
 def _share(odds: Floats) -> Floats:

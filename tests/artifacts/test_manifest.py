@@ -330,3 +330,10 @@ def test_a_directory_is_an_artefact_only_by_the_content_of_its_manifest(content,
     if content is not None:
         (tmp_path / "manifest.json").write_bytes(content)
     assert carries_manifest(tmp_path) is is_artifact
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "[1, 1e999]", '{"a": -1e999}'])
+def test_json_of_artefacts_holds_only_finite_numbers_unless_asked_otherwise(text):
+    with pytest.raises(ValueError, match="is not a number"):
+        manifest.strict_json(text.encode())
+    assert manifest.strict_json(text.encode(), finite=False) is not None

@@ -514,6 +514,15 @@ def test_the_lock_of_a_folder_that_existed_before_is_released(tmp_path, fails, w
     assert tmp_path.is_dir()
 
 
+def test_a_lock_removes_the_empty_folder_that_it_made_and_no_other(tmp_path):
+    (tmp_path / "old").mkdir()
+    for name in ("old", "new/deep"):
+        with locking.folder_lock(tmp_path / name):
+            assert (tmp_path / name).is_dir()
+    assert (tmp_path / "old").is_dir()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 def test_a_lock_that_another_has_leaves_no_file_open(tmp_path, monkeypatch):
     mine, handles, opening = locking.lock_if_free(tmp_path), [], os.open
 

@@ -324,3 +324,11 @@ def test_what_a_living_writer_has_so_far_is_left_alone(tmp_path):
         assert out.read_bytes() == b"fast"
     assert out.read_bytes() == b"slow"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_the_folder_of_an_output_is_made_with_those_above_it(tmp_path):
+    path, handle = locking.new_temporary(tmp_path / "a" / "b" / "out", is_folder=True)
+    assert handle is not None
+    os.close(handle)
+    assert path.parent == tmp_path / "a" / "b"
+    assert path.is_dir()

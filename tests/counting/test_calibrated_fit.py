@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ntmp_cli.counting.calibrated_fit import PRIOR_SD, CalibratedFit, by_block, calibrated_fit
+from ntmp_cli.counting.calibrated_fit import CalibratedFit, by_block, calibrated_fit
 from ntmp_cli.counting.objective import CountObjective
 from ntmp_cli.counting.observations import CountObservations
 from ntmp_cli.counting.poisson_binomial import count_posterior
@@ -117,12 +117,14 @@ def test_the_influence_of_few_tuples_is_that_of_leaving_each_out(columns_sd: flo
 
 @pytest.mark.parametrize("columns_sd", [None, 0.3])
 def test_the_fit_is_the_mode_under_its_prior(columns_sd: float | None) -> None:
-    """Where the derivative of the log-likelihood is that of the normal prior around a line that changes nothing."""
+    """Where the derivative of the log-likelihood is that of the normal prior around a line that changes nothing.
+
+    Its standard deviation is 10 for columns of standard deviation 1."""
     z, y, observed = simulated(np.random.default_rng(6), 15)
     z = 3 * z
     fit = calibrated_fit(z, CountObjective(observed), y.astype(float), columns_sd=columns_sd)
     _, by_member = CountObjective(observed).by_tuple(fit.basis @ fit.theta)
-    precision = (np.array([z.std(), 0.0, y.std()]) / PRIOR_SD) ** 2
+    precision = (np.array([z.std(), 0.0, y.std()]) / 10) ** 2
     if columns_sd is not None:
         precision[2] = columns_sd**-2
     expected = precision * (fit.theta - np.array([1.0, 0.0, 0.0]))

@@ -16,7 +16,9 @@ from scipy.stats import norm
 from ntmp_cli.counting.laws import count_noise
 from ntmp_cli.counting.objective import CountObjective, conditional_slope
 from ntmp_cli.counting.observations import CountObservations
-from ntmp_cli.counting.poisson_binomial import count_log_prob
+from ntmp_cli.counting.poisson_binomial import count_gradient, count_law, count_log_prob
+from ntmp_cli.counting.presence import presence_moments, presence_of_odds
+from ntmp_cli.counting.recorded import records
 
 Floats = NDArray[np.float64]
 
@@ -124,3 +126,56 @@ def test_the_mean_over_intercepts_of_conditional_scores_has_the_slope_of_the_sco
     at, weights = np.polynomial.hermite_e.hermegauss(80)
     mean = expit(conditional_slope(spread) * z + spread * at[:, None]).T @ (weights / weights.sum())
     assert mean == pytest.approx(expit(z), abs=0.012)
+
+
+PRESENCE_SIZES = [1, 2, 3, 6, 1, 4]
+
+
+def presence() -> CountObservations:
+    """At least one positive, or none, in turns; the last tuples as labels."""
+    low, high = [1, 0, 1, 1, 0, 0], [1, 0, 3, 6, 0, 0]
+    return CountObservations(PRESENCE_SIZES, records(low, high))
+
+
+@pytest.mark.parametrize("spread", [0.4, 1.0, 2.5])
+def test_presence_under_an_intercept_equals_the_integral_over_all_labels(spread: float) -> None:
+    observed = presence()
+    assert observed.some is not None
+    z = scores(observed.instances)
+    laws = [lambda at, yes=yes: abs(yes - np.prod(expit(-at), axis=-1)) for yes in observed.some.tolist()]
+    expected = [
+        integrated(law, zt, spread) for law, zt in zip(laws, np.split(z, np.cumsum(PRESENCE_SIZES)[:-1]), strict=True)
+    ]
+    objective = CountObjective(observed, spread)
+    assert objective.log_prob(z) == pytest.approx(np.log(expected), abs=1e-3)
+    assert objective.by_tuple(z)[0] == pytest.approx(objective.log_prob(z), abs=1e-14)
+    gradient, step = objective.value_and_gradient(z)[1], 1e-5
+    for i, away in enumerate(step * np.eye(len(z))):
+        above, below = (objective.value_and_gradient(z + sign * away)[0] for sign in (1, -1))
+        assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=3e-3)
+
+
+def test_presence_at_given_odds_is_the_presence_of_scores() -> None:
+    observed = presence()
+    assert observed.some is not None
+    z = 2 * scores(observed.instances)
+    log_prob, gradient = presence_of_odds(np.exp(z), observed, observed.some)
+    expected = count_gradient(z, observed)
+    assert log_prob == pytest.approx(expected[0], abs=1e-13)
+    assert gradient == pytest.approx(expected[1], abs=1e-13)
+
+
+@pytest.mark.parametrize("shift", [0.0, -45.0, 45.0])
+def test_moments_given_presence_are_those_of_the_enumeration(shift: float) -> None:
+    observed = presence()
+    assert observed.some is not None
+    z = scores(observed.instances) + shift
+    p = expit(z)
+    mean, variance = (np.add.reduceat(of, observed.starts) for of in (p, p * (1 - p)))
+    given, rest = presence_moments(p, mean, variance, observed, observed.some)
+    for t, zt in enumerate(np.split(z, np.cumsum(PRESENCE_SIZES)[:-1])):
+        k, law = np.arange(len(zt) + 1), count_law(zt)
+        allowed = law * ((k > 0) == observed.some[t])
+        expected = allowed @ k / allowed.sum()
+        assert given[t] == pytest.approx(expected, abs=1e-9)
+        assert rest[t] == pytest.approx(min(allowed @ (k - expected) ** 2 / allowed.sum(), variance[t]), abs=1e-9)

@@ -177,3 +177,11 @@ def test_the_signal_to_noise_is_that_of_the_estimated_difference_of_a_perfect_sc
 def test_the_normalised_gap_of_one_stratum_is_the_distance_to_the_prior(sizes: list[float]) -> None:
     assert normalised_gap(sizes, [0.3, 0.8]) == pytest.approx(0.5)
     assert signal_to_noise(sizes, [1.0, 1.0]) == 0.0
+
+
+def test_a_pool_of_the_rate_of_all_groups_has_no_signal_to_noise() -> None:
+    assert signal_to_noise([40.0, 10.0], [0.0, 0.0]) == 0.0
+
+
+def test_strata_of_one_rate_have_the_gap_of_their_union() -> None:
+    assert normalised_gap([30.0, 50.0, 20.0], [0.3, 0.3, 0.8]) == pytest.approx(0.5)

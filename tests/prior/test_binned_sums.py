@@ -74,3 +74,26 @@ def test_there_are_as_many_resamples_as_asked_for_whatever_the_size_of_blocks(si
     monkeypatch.setattr("ntmp_cli.prior.binned_sums.BLOCK_BYTES", 8 * 50 * 4)
     sums = BinnedSums(simulate(3, 1, 0.4, tuples=50))
     assert [len(sample.lines) for sample in sums.resamples(10, np.random.default_rng(0))] == [4, 4, 2]
+
+
+@pytest.fixture
+def sums(simulate) -> BinnedSums:
+    return BinnedSums(simulate(3, 1, 0.4, tuples=50))
+
+
+def derivatives(gradient: list[float], hessian: np.ndarray) -> np.ndarray:
+    return np.array([[*gradient, hessian[0, 0], hessian[0, 1], hessian[1, 1]]])
+
+
+def test_the_step_to_the_line_of_a_resample_is_that_of_newton(sums: BinnedSums) -> None:
+    hessian = np.array([[-40.0, 11.0], [11.0, -25.0]])
+    gradient = [0.7, -1.3]
+    expected = np.array(sums.data.line[:2]) - np.linalg.solve(hessian, gradient)
+    assert sums._lines(derivatives(gradient, hessian))[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_step_changes_the_slope_by_at_most_its_half_and_the_intercept_by_at_most_two(sums: BinnedSums) -> None:
+    slope, intercept, _ = sums.data.line
+    for sign in (1, -1):
+        far = sums._lines(derivatives([1e6 * sign, 1e6 * sign], -np.eye(2)))[0]
+        assert far == pytest.approx([slope + sign * 0.5 * slope, intercept + sign * 2.0], rel=1e-12)

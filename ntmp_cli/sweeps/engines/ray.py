@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -18,6 +17,8 @@ from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, RETRIES, Resources, engines
 
 STOP_SECONDS = 10
+# Ray starts in five seconds, on a busy machine in half a minute.
+START_SECONDS = 300
 
 
 @engines.register("ray")
@@ -26,9 +27,7 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[CallOu
     _prepare(resources.address)
     ray = _ray()
     # Ray reports dead workers on stdout, which is for results.
-    with redirect_stdout(sys.stderr):
-        with _kept_signal_handlers():
-            _connect(ray, resources)
+    with redirect_stdout(sys.stderr), _connected(ray, resources):
         yield from _outcomes(ray, calls, resources)
 
 
@@ -59,7 +58,6 @@ def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generato
             ray.cancel(reference, force=False)
         if pending:
             ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
-        ray.shutdown()
 
 
 def _prepare(address: str | None) -> None:
@@ -116,25 +114,52 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _kept_signal_handlers() -> Iterator[None]:
-    """Keep the handlers that stop a sweep: Ray, once connected, would end the process on SIGTERM."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _connected(ray: Any, resources: Resources) -> Iterator[None]:
+    """Start Ray or join a cluster. It has been seen to wait for ever, so a thread does it, which has a time limit.
+
+    The thread lives as long as the connection: the processes of a node end with the thread that started them.
+    """
+    errors: list[Exception] = []
+    answered, finished = threading.Event(), threading.Event()
+
+    def connect() -> None:
+        try:
+            _init(ray, resources)
+        except Exception as error:  # Ray raises plain exceptions where a node does not start
+            errors.append(error)
+        answered.set()
+        finished.wait()
+
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        if not answered.wait(START_SECONDS):
+            raise _not_started(resources, f"no answer in {START_SECONDS} seconds")
+        if errors:
+            raise _not_started(resources, str(errors[0]).strip().partition("\n")[0])
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        finished.set()
 
 
-def _connect(ray: Any, resources: Resources) -> None:
+def _not_started(resources: Resources, reason: str) -> UsageError:
+    if resources.address is not None:
+        return _no_cluster(resources.address, reason)
+    return UsageError(
+        f"--engine ray: Ray did not start on this machine: {reason}",
+        hint="Run the same command again, with fewer --jobs if the machine is busy, or with --engine local.",
+    )
+
+
+def _init(ray: Any, resources: Resources) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if resources.address is None:
         cores = resources.jobs_here * resources.threads
         ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
-        return
-    try:
+    else:
         ray.init(resources.address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise _no_cluster(resources.address, str(error).strip().partition("\n")[0]) from None
 
 
 def _outcome(ray: Any, reference: Any, call: Call) -> CallOutcome:

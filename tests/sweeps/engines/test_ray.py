@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
+from ntmp_cli.sweeps.engines import ray as engine
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -80,3 +82,46 @@ def test_an_address_without_a_cluster_is_a_usage_error(tmp_path, monkeypatch, ca
         monkeypatch.setenv(name, "0")
     assert run([*WORDS, "--engine", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "s")]) == 2
     assert "--ray-address 127.0.0.1:1: no Ray cluster to join there" in capsys.readouterr().err
+
+
+def test_a_node_that_dies_while_it_starts_ends_the_sweep_with_a_message(tmp_path):
+    command = [sys.executable, "-m", "ntmp_cli", *WORDS, "--engine", "ray", "--out", str(tmp_path / "s")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        while (raylet := descendant(sweep.pid, "raylet")) is None:
+            assert sweep.poll() is None, sweep.communicate()
+            time.sleep(0.01)
+        os.kill(raylet, signal.SIGKILL)
+        _, error = sweep.communicate()
+    assert sweep.returncode == 2, error
+    assert "--engine ray: Ray did not start on this machine: " in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [((), "Ray did not start on this machine"), (("--ray-address", "auto"), "--ray-address auto: no Ray cluster")],
+)
+def test_a_start_that_does_not_end_ends_the_sweep_with_a_message(words, message, tmp_path, monkeypatch, capsys):
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_COLOR_PREFIX", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
+        monkeypatch.setenv(name, "0")
+    released = threading.Event()
+    monkeypatch.setattr(engine, "START_SECONDS", 0.1)
+    monkeypatch.setattr(engine, "_init", lambda *_: released.wait())
+    try:
+        assert run([*WORDS, "--engine", "ray", *words, "--out", str(tmp_path / "s")]) == 2
+    finally:
+        released.set()
+    error = capsys.readouterr().err
+    assert message in error
+    assert "no answer in 0.1 seconds" in error
+
+
+def descendant(pid: int, program: str) -> int | None:
+    """A process below this one that runs a program of this name."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            if Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0].endswith(f"/{program}".encode()):
+                return child
+            if (found := descendant(child, program)) is not None:
+                return found
+    return None
