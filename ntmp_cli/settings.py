@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -154,12 +154,19 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
         known = _fields_at(model, path[:-1])
         return f"{where}: unknown setting; {did_you_mean(path[-1], known)}"
     if problem["type"] == "missing":
-        return f"{where}: required, but not given (--{path[-1].replace('_', '-')})"
+        return f"{where}: required, but not given ({_way_to_give(model, path)})"
     message: str = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not where:
         return message
     return f"{where}: {message} (got {shown(problem['input'])})"
+
+
+def _way_to_give(model: type[BaseModel], path: Sequence[str]) -> str:
+    """Commands have options for settings of their own stage, and none for those that hold others."""
+    if len(path) == 1 and get_origin(model.model_fields[path[0]].annotation) is not dict:
+        return f"--{path[0].replace('_', '-')}"
+    return f"in the file, or --set {'.'.join(path)}=VALUE"
 
 
 def shown(value: Any, most: int = 200) -> str:

@@ -326,7 +326,11 @@ MISTAKES: dict[str, tuple[Words, int, str]] = {
         "error: configuration: title: input should be a valid string (got ['a', 'b'])\n",
     ),
     # run
-    "study without runs": (studying("seeds: [0]\n"), 2, "s.yaml: runs: required, but not given (--runs)"),
+    "study without runs": (
+        studying("seeds: [0]\n"),
+        2,
+        "s.yaml: runs: required, but not given (in the file, or --set runs=VALUE)",
+    ),
     "study with an unknown part": (
         studying("runs: {a: {}}\nmake_tuple: {}\n"),
         2,
