@@ -34,7 +34,7 @@ def test_the_page_is_what_the_kept_results_give() -> None:
 def test_numbers_are_means_over_draws_and_what_was_not_measured_is_a_dash() -> None:
     text = page(results(**{LABELS: 0.92, DEFAULT: 0.91, "naive": 0.8}))
     assert line(text.partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[1:5] == ["0.920", "–", "0.800", "0.910"]
-    assert "test rows, draws: 2;" in text.replace("\n", " ")
+    assert "test rows, draws: 2." in text.replace("\n", " ")
 
 
 def test_rows_of_a_line_are_compared_on_the_draws_that_all_of_them_have() -> None:
@@ -50,6 +50,26 @@ def test_rows_of_a_line_are_compared_on_the_draws_that_all_of_them_have() -> Non
         "0.910",
     ]
     assert "2 of 2 goals held." in text
+
+
+def test_other_methods_stand_beside_the_default_on_their_own_draws() -> None:
+    kept = results(**{LABELS: 0.92, DEFAULT: 0.91})
+    kept.add(Cell("proportions", "magic-8-low", "llp-bagce", 1), {"auroc": 0.9}, "code", 1.0)
+    text = page(kept)
+    assert (
+        line(text.partition("### Other methods")[0].partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[4] == "0.910"
+    )
+    others = text.partition("### Other methods")[2]
+    assert line(others.partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[1:3] == ["0.920", "0.900"]
+    assert "Draws: 1." in others
+    assert "magic 8, [0, ½]: the default has 0.920, llp-bagce 0.900" in others
+
+
+def test_fits_with_the_classes_exchanged_are_named() -> None:
+    assert "exchanged" not in page(results(mlp=0.8))
+    assert "`mlp` on magic 8, [0, ½] (0.190), `mlp` on magic 8, [0, ½] (0.210)" in page(results(mlp=0.2)).replace(
+        "\n", " "
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,4 +121,4 @@ def test_a_section_of_which_nothing_was_measured_says_so() -> None:
         "    python -m benchmarks.kinds_of_counts --only noise\n\nNot measured.".strip()
     )
     assert "Not measured." not in sections["Label proportions"]
-    assert len(sections) == 9
+    assert len(sections) == 10
