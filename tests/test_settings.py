@@ -113,3 +113,24 @@ def test_a_long_value_is_shown_by_its_beginning() -> None:
     assert shown("a" * 300) == "'" + "a" * 199 + "…"
     assert shown("a" * 198) == "'" + "a" * 198 + "'"
     assert shown("b") == "'b'"
+
+
+class Inner(settings.Settings):
+    prior: float
+
+
+class Outer(settings.Settings):
+    prior: float
+    runs: dict[str, int]
+    inner: Inner
+
+
+def test_a_missing_setting_is_named_with_the_way_to_give_it() -> None:
+    with pytest.raises(UsageError) as error:
+        settings.build(Outer, {"inner": {}}, "study.yaml")
+    assert error.value.message == (
+        "study.yaml: 3 problems\n"
+        "  prior: required, but not given (--prior)\n"
+        "  runs: required, but not given (in the file, or --set runs=VALUE)\n"
+        "  inner.prior: required, but not given (in the file, or --set inner.prior=VALUE)"
+    )

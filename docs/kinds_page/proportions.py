@@ -17,6 +17,7 @@ from docs.kinds_page.words import (
     number,
     table,
     verdicts,
+    with_error,
 )
 
 # How far the default may be from labels, by size of bag.
@@ -130,14 +131,14 @@ IMAGES = """### Images
 
 The task is odd against even classes of FashionMNIST. 8,192 training images are in bags of 16 and 128 with proportions
 in [0, ½]. All rows but two use the network `mlp` with its defaults. The table shows the AUROC on the 10,000 test
-images, draws: {draws}.
+images, ± its standard error (draws: {draws}).
 """
 
 
 def images(results: Results) -> str:
     rows = ("labels: the same network", LINEAR_LABELS, "naive", "mlp", "llp-bagce", "llp-js")
     names = ("fashion-16", "fashion-128")
-    lines = [[name, *(number(results.mean("images", name, row, "auroc")) for row in rows)] for name in names]
+    lines = [[name, *(with_error(results.values("images", name, row, "auroc")) for row in rows)] for name in names]
     best = {name: max(results.mean("images", name, row, "auroc") for row in rows[2:]) for name in names}
     stated = [
         (

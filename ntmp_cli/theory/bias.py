@@ -132,8 +132,8 @@ def shifted_bias(recorded: tuple[RecordedStratum, ...], unlabeled: float, prior:
     tuples = sum(s.tuples for s in recorded)
     noisy = sum(s.tuples * s.m / s.n for s in recorded) / tuples
     shift = sum(s.tuples * s.true_rate for s in recorded) / tuples - noisy
-    effective_size = tuples**2 / sum(s.tuples / s.n for s in recorded)
-    return largest_bias(Groups(np.array([effective_size, unlabeled]), np.array([noisy, prior])), np.array([shift, 0.0]))
+    # The weights of two groups depend on their rates alone, not on their sizes.
+    return largest_bias(Groups(np.array([tuples, unlabeled]), np.array([noisy, prior])), np.array([shift, 0.0]))
 
 
 def _over_square(away: float, distance: float) -> float | None:

@@ -133,6 +133,8 @@ def test_after_an_error_a_sink_still_reads_what_was_written_to_it(tmp_path):
         sink.write(b"LO")
         sink.seek(0)
         assert sink.read(11) == b"helLO world"
+        sink.seek(0)
+        assert sink.read(4) == b"helL"
         sink.seek(9)
         assert sink.read(9) == b"ld"
         sink.truncate(5)

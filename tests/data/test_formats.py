@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat, savemat
 
+from ntmp_cli.data import formats
 from ntmp_cli.data.formats import (
     npy_header,
     read_cifar_batch,
@@ -454,3 +455,8 @@ def test_truncated_jpeg_is_refused(write, tmp_path, rng):
     Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(stream, "JPEG")
     data = stream.getvalue()
     assert "truncated" in refusal(read_image, write.bytes(tmp_path / "image.jpg", data[: len(data) // 2])).message
+
+
+def test_a_type_of_arrays_that_is_not_expected_is_named_by_its_beginning():
+    with pytest.raises(pickle.UnpicklingError, match=r"^arrays of type 'aaaaaaaaaaaaaaaaaaaa' are not expected here$"):
+        formats._PickledDtype(21 * "a")

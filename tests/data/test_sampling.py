@@ -71,6 +71,7 @@ def check_promises(sampler: TupleSampler) -> None:
     reuse = sampler.reuse()
     assert reuse["positive"] == pytest.approx(totals[0] / max(len(classes[0]), 1), abs=5e-5)
     assert reuse["negative"] == pytest.approx(totals[1] / max(len(classes[1]), 1), abs=5e-5)
+    assert reuse == {name: round(value, 4) for name, value in reuse.items()}
 
 
 @settings(deadline=None, max_examples=150)

@@ -180,6 +180,16 @@ def test_cliffs_interval_is_that_of_the_formula_by_hand() -> None:
     assert cliff.interval == pytest.approx(expected)
 
 
+def test_the_variance_of_cliffs_delta_is_at_least_that_of_its_lower_limit() -> None:
+    cliff = cliffs_delta(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 2.0]))
+    # Wins less losses of the rows: (0, 0, -), (0, 0, -), (+, +, -); the jackknife over the pairs gives 1/36 only.
+    delta, variance, t = -1 / 9, (1 - 1 / 81) / 8, stats.t.ppf(0.975, 2)
+    half = t * math.sqrt(variance) * math.sqrt((1 - delta**2) ** 2 + t**2 * variance)
+    expected = [(delta - delta**3 + side * half) / (1 - delta**2 + t**2 * variance) for side in (-1, 1)]
+    assert cliff.delta == pytest.approx(delta)
+    assert cliff.interval == pytest.approx(expected)
+
+
 def test_complete_separation_is_no_certainty() -> None:
     cliff = cliffs_delta(np.arange(5.0) + 10, np.arange(5.0))
     t = stats.t.ppf(0.975, 4)

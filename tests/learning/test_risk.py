@@ -171,6 +171,21 @@ def test_stratified_weights_are_those_of_the_groups(pairs: list[tuple[int, int]]
     assert np.allclose(weights.minus, (1 - prior) * (minus / totals)[group], rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("mixing", ["stratified", "pooled", "flat"])
+def test_tuples_without_a_count_have_no_weight_and_the_others_keep_theirs(mixing: Mixing) -> None:
+    sizes, counts = np.array([3, 5, 2, 3]), np.array([1.0, np.nan, 2.0, np.nan])
+    weights, rated = (
+        coefficients(sizes, counts, 7, 0.7, mixing),
+        coefficients(sizes[[0, 2]], counts[[0, 2]], 7, 0.7, mixing),
+    )
+    assert weights is not None
+    assert rated is not None
+    kept = np.repeat([True, False, True, False, True], [*sizes, 7])
+    for own, others in ((weights.plus, rated.plus), (weights.minus, rated.minus)):
+        assert own[kept] == pytest.approx(others)
+        assert (own[~kept] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("loss", "bound"), [("sigmoid", 1.0), ("ramp", 1.0), ("clipped-logistic", 2.0), ("logistic", None), ("hinge", None)]
 )

@@ -117,3 +117,15 @@ def test_mirrored_scores_give_the_mirrored_prior_of_mirrored_counts() -> None:
     data = gaussian_scores(of_pairs([(3, 1), (5, 2)], 100), 0.3, 300, rng)
     mirrored = ScoredTuples(-data.scores, data.sizes, data.sizes - data.counts, -data.unlabeled)
     assert moments(mirrored) == pytest.approx(1 - moments(data), abs=1e-10)
+
+
+def test_the_unit_of_small_scores_changes_no_estimate() -> None:
+    """Where the sigmoid is a line, down to differences that are small but far above rounding."""
+    rng = np.random.default_rng(5)
+    data = gaussian_scores(of_pairs([(3, 1), (5, 2)], 200), 0.3, 300, rng)
+    of_unit = [
+        moments(ScoredTuples(unit * data.scores, data.sizes, data.counts, unit * data.unlabeled))
+        for unit in (1e-2, 1e-4)
+    ]
+    assert of_unit[1] == pytest.approx(of_unit[0], abs=1e-4)
+    assert np.isfinite(of_unit[1])

@@ -136,6 +136,15 @@ def test_the_deviation_holds_as_often_as_it_says(name: str, confidence: float) -
     assert (away <= deviation(design.stratified(), confidence)).mean() >= confidence
 
 
+def test_the_deviation_of_one_stratum_has_the_closed_form() -> None:
+    """Hoeffding's bound with the weights of the paper's four terms."""
+    n_t, n_u, a, p = 60.0, 80.0, 1 / 3, 0.75
+    of_tuples = (p * (1 - p) + (1 - p) * p) / (p - a)
+    of_pool = (p * (1 - a) + (1 - p) * a) / (p - a)
+    expected = sqrt(log(2 / 0.1) / 2 * (of_tuples**2 / n_t + of_pool**2 / n_u))
+    assert deviation(CASES["one stratum"].stratified(), 0.9) == pytest.approx(expected, rel=1e-12)
+
+
 @settings(deadline=None, max_examples=50)
 @given(designs())
 def test_planned_sizes_meet_their_target_and_smaller_ones_do_not(design: Design) -> None:
