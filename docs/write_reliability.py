@@ -81,7 +81,8 @@ then fail. Equivalent mutants do not change the result, so no test can fail.
 # Samples of mutants, and what their figures say of the tests.
 SAMPLES = {
     "mutants": "Mutants of this sample that no test detected led to further tests; the figures are those after that:",
-    "mutants-afterwards": "A sample that was drawn when these tests had been written, and to which none was fitted:",
+    "mutants-afterwards": "A sample that was drawn when these tests had been written, and to which none was fitted. "
+    "Some of the mutants that were not detected then have tests now:",
 }
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from ntmp_cli import settings
 from ntmp_cli.config import TrainConfig
@@ -123,6 +124,7 @@ class Outer(settings.Settings):
     prior: float
     runs: dict[str, int]
     inner: Inner
+    others: dict[str, Inner] = Field(default_factory=dict)
 
 
 def test_a_missing_setting_is_named_with_the_way_to_give_it() -> None:
@@ -134,3 +136,16 @@ def test_a_missing_setting_is_named_with_the_way_to_give_it() -> None:
         "  runs: required, but not given (in the file, or --set runs=VALUE)\n"
         "  inner.prior: required, but not given (in the file, or --set inner.prior=VALUE)"
     )
+
+
+def test_an_unknown_setting_of_a_named_group_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"others\.a\.priors: unknown setting"):
+        settings.build(
+            Outer, {"prior": 1, "runs": {}, "inner": {"prior": 1}, "others": {"a": {"prior": 1, "priors": 2}}}, "s"
+        )
+
+
+def test_numbers_of_64_bits_are_the_largest_that_a_setting_may_have() -> None:
+    settings._require_plain({"seed": 2**64 - 1}, "s.yaml")
+    with pytest.raises(UsageError, match="a number of more than 64 bits"):
+        settings._require_plain({"seed": 2**64}, "s.yaml")

@@ -81,7 +81,7 @@ def shrunk_prior(design: Design, error: float) -> ShrunkPrior | None:
     possible priors reaches α. None if moving away from α does not help, or if the estimate is α itself.
     """
     estimate, side = design.prior, np.sign(design.prior - design.flat_rate)
-    if error == 0 or side == 0:
+    if side == 0:
         return None
     edge = min(error, (1 - estimate if side > 0 else estimate) - SMALLEST_SHARE)
     moves = np.linspace(0.0, max(edge, 0.0), MOVES)

@@ -15,7 +15,7 @@ from small_artifacts import as_report
 
 from ntmp_cli import __version__
 from ntmp_cli.app import run
-from ntmp_cli.artifacts import manifest, open_artifact, publishing
+from ntmp_cli.artifacts import Plan, manifest, open_artifact, publishing
 from ntmp_cli.artifacts.manifest import MANIFEST, FileEntry, Manifest, carries_manifest
 from ntmp_cli.artifacts.summaries import ReportSummary
 from ntmp_cli.artifacts.summary_fields import Summary
@@ -337,3 +337,25 @@ def test_json_of_artefacts_holds_only_finite_numbers_unless_asked_otherwise(text
     with pytest.raises(ValueError, match="is not a number"):
         manifest.strict_json(text.encode())
     assert manifest.strict_json(text.encode(), finite=False) is not None
+
+
+def test_of_many_files_that_are_not_listed_the_first_five_are_named(made):
+    for letter in "abcdefg":
+        (made / letter).write_bytes(b"")
+    with pytest.raises(ArtifactError, match=r"does not list: a, b, c, d, e$"):
+        open_artifact(made).verify()
+
+
+def test_a_file_is_hashed_once(made, monkeypatch):
+    hashed, hashing = [], manifest.sha256_file
+    monkeypatch.setattr(manifest, "sha256_file", lambda path: hashed.append(path) or hashing(path))
+    artifact = open_artifact(made)
+    hashed.clear()
+    for _ in range(3):
+        artifact.file("deep/rows.txt")
+    assert hashed == [made / "deep/rows.txt"]
+
+
+def test_a_plan_is_the_same_wherever_its_inputs_are():
+    assert Plan("report", {}, reads=(Path("here"),)) == Plan("report", {}, reads=(Path("there"),))
+    assert Plan("report", {}, 1) != Plan("report", {}, 2)

@@ -260,6 +260,23 @@ def test_skip_names_the_setting_that_changed(tmp_path, plan, put):
     )
 
 
+def test_of_many_settings_that_changed_the_first_five_are_named(tmp_path, plan, put):
+    out = put(tmp_path / "eval").path
+    with pytest.raises(UsageError, match=r"\(a: None there, 0 now; b: .*; e: None there, 0 now\)$"):
+        existing_output(out, plan(**dict.fromkeys("abcdefg", 0)), "skip")
+
+
+def test_what_cannot_be_removed_stays_without_an_error(tmp_path, monkeypatch):
+    (tmp_path / "left").mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    locking.remove(tmp_path / "left")
+    assert (tmp_path / "left").is_dir()
+
+
 def test_skip_says_that_inputs_changed(tmp_path, plan, put):
     out = put(tmp_path / "eval").path
     other = publish.Plan("report", plan().config, None, ({"kind": "run", "sha256": "1" * 64},))
@@ -302,7 +319,7 @@ def test_overwrite_replaces_all_of_the_old_artifact(tmp_path, plan, put):
 
 
 def test_overwrite_works_where_the_system_cannot_exchange_directories(tmp_path, put, monkeypatch):
-    monkeypatch.setattr(publish, "_exchange", lambda a, b: False)
+    monkeypatch.setattr(publish.ctypes, "CDLL", lambda *_, **__: object())  # a C library without renameat2
     out = put(tmp_path / "eval", b"old\n").path
     put(out, b"new\n", if_exists="overwrite").verify()
     assert (out / "deep/rows.txt").read_bytes() == b"new\n"

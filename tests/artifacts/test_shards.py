@@ -16,10 +16,12 @@ from small_artifacts import tuples_summary
 from ntmp_cli.app import run
 from ntmp_cli.artifacts import Artifact, Plan, open_artifact, publishing
 from ntmp_cli.artifacts.shards import (
+    DIGESTS,
     TupleBlock,
     read_digests,
     read_instance_range,
     read_instances,
+    read_sizes_and_counts,
     read_tuple_shard,
     tuple_shard_names,
     unlabeled_shard_names,
@@ -129,6 +131,20 @@ def test_hashes_of_instances_come_back(tmp_path):
         write_digests(staging, hashes)
         staging.summary = tuples_summary(blocks, 3, 4.0)
     assert read_digests(open_artifact(tmp_path / "t")).tolist() == hashes.tolist()
+
+
+def test_hashes_of_another_number_than_the_manifest_says_are_refused(tmp_path, rehash):
+    blocks = [block_of([3], [1])]
+    with publishing(tmp_path / "t", Plan("tuples", {})) as staging:
+        write_tuple_shards(staging, "train", iter(blocks), shard_size=9, scale=4.0)
+        write_instances(staging, POOL, iter([blocks[0].instances]), 3, scale=4.0)
+        write_digests(staging, np.array([b"x" * 16, b"y" * 16], "S16"))
+        staging.summary = tuples_summary(blocks, 3, 4.0)
+    with h5py.File(tmp_path / "t" / DIGESTS, "r+") as file:
+        replacing("digests", file["digests"][:1])(file)
+    rehash(tmp_path / "t")
+    with pytest.raises(ArtifactError, match="has 1 rows, but the manifest says 2"):
+        read_digests(open_artifact(tmp_path / "t"))
 
 
 # --- tampering: the manifest's hashes are made to fit, so that only the content can tell ---------
@@ -253,6 +269,16 @@ def test_each_tampering_with_a_shard_is_named(tamper, message, tuples_dir, rehas
         read_tuple_shard(artifact, SHARD)
     assert caught.value.message == f"{tuples_dir / SHARD}: {message}"
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("counts", [[1, 4], [-1, 2]])
+def test_counts_are_checked_when_they_are_read_without_instances(counts, tuples_dir, rehash):
+    with h5py.File(tuples_dir / SHARD, "r+") as file:
+        replacing("counts", counts)(file)
+    rehash(tuples_dir)
+    with pytest.raises(ArtifactError) as caught:
+        read_sizes_and_counts(open_artifact(tuples_dir), SHARD)
+    assert caught.value.message == f"{tuples_dir / SHARD}: {COUNT}"
 
 
 @pytest.mark.parametrize("content", [b"", b"just text\n", b"\x89HDF\r\n\x1a\n and then nothing"])

@@ -334,3 +334,28 @@ def test_the_folder_of_an_output_is_made_with_those_above_it(tmp_path):
     os.close(handle)
     assert path.parent == tmp_path / "a" / "b"
     assert path.is_dir()
+
+
+def test_a_replaced_file_is_not_locked_any_more(tmp_path):
+    with replacing(tmp_path / "out") as partial:
+        assert lock_if_free(partial) is None
+    handle = lock_if_free(tmp_path / "out")
+    assert handle is not None
+    os.close(handle)
+
+
+def test_removing_what_killed_writers_left_keeps_no_file_open(tmp_path, monkeypatch):
+    (tmp_path / ".out.partial-0123").write_bytes(b"half")
+    handles, opening = [], os.open
+
+    def noted(*arguments: object) -> int:
+        handles.append(opening(*arguments))
+        return handles[-1]
+
+    monkeypatch.setattr(os, "open", noted)
+    locking.remove_stale(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    for handle in handles:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(handle)
+    assert handles

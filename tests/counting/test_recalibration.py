@@ -43,10 +43,14 @@ def test_the_slope_stays_below_its_limit() -> None:
     z, observed = simulated(5, 2, tuples=400, a=0.5)
     assert recalibrate(z, observed).slope > 1.5
     assert recalibrate(z, observed, steepest=0.0).slope == pytest.approx(1.0)
+    certain = np.where(np.arange(9) % 3 == 0, 1.0, -1.0)
+    assert recalibrate(certain / 100, CountObservations([3, 3, 3], [1, 1, 1])).slope == pytest.approx(np.exp(4))
 
 
 def test_scores_that_are_no_numbers_have_no_line() -> None:
-    assert np.isnan(recalibrate(np.array([0.0, np.nan, 1.0]), CountObservations([3], [1])).nll)
+    slope, intercept, nll = recalibrate(np.array([0.0, np.nan, 1.0]), CountObservations([3], [1]))
+    assert (slope, intercept) == (1, 0)
+    assert np.isnan(nll)
 
 
 def test_scores_that_say_nothing_are_not_mirrored() -> None:

@@ -299,6 +299,12 @@ def test_svhn_is_read_exactly_and_label_10_is_digit_0(write, tmp_path, rng, labe
     np.testing.assert_array_equal(images, np.moveaxis(x, (3, 2), (0, 1)))
 
 
+def test_an_element_of_a_mat_file_that_is_no_matrix_is_refused(tmp_path):
+    path = tmp_path / "train.mat"
+    path.write_bytes(bytes(124) + struct.pack("<H", 0x0100) + b"IM" + struct.pack("<II", 9, 8) + bytes(8))
+    assert "unknown element of type 9 and 8 bytes" in refusal(read_svhn_mat, path).message
+
+
 @pytest.mark.parametrize("compressed", [True, False])
 def test_svhn_damaged_anywhere_is_refused_or_read_and_never_crashes(write, tmp_path, rng, compressed):
     """scipy.io.loadmat ends the whole process on some of these."""

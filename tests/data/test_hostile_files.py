@@ -20,6 +20,7 @@ from PIL import Image
 
 from ntmp_cli import unpacking
 from ntmp_cli.app import run
+from ntmp_cli.data import formats
 from ntmp_cli.data.formats import read_idx, read_image, read_npz, read_svhn_mat
 from ntmp_cli.data.sources.folder import read_all
 from ntmp_cli.data.user import images
@@ -133,10 +134,18 @@ def test_few_large_images_are_held_at_a_time(tmp_path, monkeypatch):
     assert blocks == [1, 2, 2]
 
 
+def test_no_more_is_unpacked_than_is_allowed(little, tmp_path, monkeypatch):
+    asked, reading = [], formats._read_at_most
+    monkeypatch.setattr(formats, "_read_at_most", lambda stream, size: asked.append(size) or reading(stream, size))
+    with pytest.raises(DataError, match="are allowed"):
+        read_idx(bombs(tmp_path)["idx"], 3)
+    assert asked == [MEGABYTE + 1]
+
+
 # --- sizes that the bytes do not hold -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(2, 10**12), (10**12, 2), (-1, 4), (2, -(10**12))])
+@pytest.mark.parametrize("shape", [(2, 10**12), (10**12, 2), (-1, 4), (2, -(10**12)), (17,)])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_header_that_announces_more_than_there_is_is_refused_at_once(shape, packed, tmp_path):
     content, path = npy_header(shape) + bytes(64), tmp_path / ("x.npz" if packed else "x.npy")

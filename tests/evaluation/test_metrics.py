@@ -292,6 +292,8 @@ def test_bags_are_judged_where_they_are_scored_and_differ() -> None:
     labels, bag_scores = np.array([True, True, False]), np.array([0.5, -0.2, -0.4])
     judged = evaluate_metrics(replace(data, bags=Bags(labels, bag_scores)), ["bag_auroc", "bag_accuracy"])
     assert judged == {"bag_auroc": sk.roc_auc_score(labels, bag_scores), "bag_accuracy": pytest.approx(2 / 3)}
+    undecided = replace(data, bags=Bags(np.array([True, False]), np.array([0.5, 0.0])))
+    assert evaluate_metrics(undecided, ["bag_accuracy"]) == {"bag_accuracy": 1.0}
     alike = replace(data, bags=Bags(np.array([True, True]), np.array([0.5, 1.0])))
     for unjudged in (data, alike):
         assert all(math.isnan(value) for value in evaluate_metrics(unjudged, ["bag_auroc", "bag_accuracy"]).values())

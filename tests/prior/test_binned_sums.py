@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntmp_cli.prior.binned_sums import BinnedSums, highest_members
+from ntmp_cli.prior.binned_sums import BinnedSums, highest_members, times_sampled
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 
 
@@ -97,3 +97,11 @@ def test_a_step_changes_the_slope_by_at_most_its_half_and_the_intercept_by_at_mo
     for sign in (1, -1):
         far = sums._lines(derivatives([1e6 * sign, 1e6 * sign], -np.eye(2)))[0]
         assert far == pytest.approx([slope + sign * 0.5 * slope, intercept + sign * 2.0], rel=1e-12)
+
+
+def test_blocks_are_sampled_whole_and_as_often_as_there_are_blocks() -> None:
+    blocks, rng = np.array([7, 7, 3, 9, 3, 9, 9]), np.random.default_rng(0)
+    for _ in range(20):
+        times = times_sampled(7, blocks, rng)
+        assert times[[0, 2, 3]].sum() == 3
+        assert (times == times[[0, 0, 2, 3, 2, 3, 3]]).all()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ntmp_cli.counting.recorded import join, records
 from ntmp_cli.prior.binned_sums import BinnedSums
 from ntmp_cli.prior.estimator import ScoredTuples, priors
 
@@ -129,3 +130,16 @@ def test_the_unit_of_small_scores_changes_no_estimate() -> None:
     ]
     assert of_unit[1] == pytest.approx(of_unit[0], abs=1e-4)
     assert np.isfinite(of_unit[1])
+
+
+def test_tuples_of_unknown_count_are_not_used() -> None:
+    rng = np.random.default_rng(6)
+    data = gaussian_scores(of_pairs([(3, 1), (5, 2)], 100), 0.3, 300, rng)
+    ranges = records(np.zeros(40), np.full(40, 3.0))
+    longer = ScoredTuples(
+        np.append(data.scores, rng.normal(2, 1, 120)),
+        np.append(data.sizes, np.full(40, 3)),
+        join([data.counts, ranges]),
+        data.unlabeled,
+    )
+    assert moments(longer) == pytest.approx(moments(data), abs=1e-9)
