@@ -32,13 +32,14 @@ INSTANCES = """## Multiple instances
     {command} instances
 
 The table shows the accuracy on bags of Musk1, Musk2 and Elephant in stratified ten-fold cross-validation over bags, ±
-its standard error over draws of the folds (draws: {draws}). A positive bag is recorded as `>=1`, a negative bag as 0.
+its standard error over draws of the folds. A positive bag is recorded as `>=1`, a negative bag as 0.
 The first five rows are ntmp. They score instances, and predict a positive bag if P(at least one positive) > ½, with
 the intercept of the bag if one was estimated. In rows with "statistics of the bag", each member has further columns:
 the mean, the minimum and the maximum of every feature in its bag. Bag-level rows learn from statistics of a bag and
 do not score its members. "At least one" assumes that the members of a bag are independent given their features. The
 conformations of one molecule (Musk) are not: rows that see statistics of the bag close the gap there. How trees and
 intercepts of such bags are fitted was chosen on folds of other seeds (10 and above).
+Draws: {draws}.
 """
 
 
@@ -57,7 +58,8 @@ def instances(results: Results) -> str:
         if not row.startswith("bag-level")
         if not math.isnan(ours := results.mean("instances", data, row, "accuracy"))
     ]
-    said = INSTANCES.format(command=COMMAND, draws=draws(results, "instances", "accuracy"))
+    numbers = ", ".join(f"{data}: {draws(results, 'instances', 'accuracy', data=[data])}" for data in BAG_DATA)
+    said = INSTANCES.format(command=COMMAND, draws=numbers)
     return said + "\n" + table(["", *BAG_DATA], lines) + "\n" + verdicts(stated)
 
 

@@ -27,13 +27,13 @@ def verdicts(stated: Iterable[tuple[str, bool]]) -> str:
     return "".join(f"- {'Held' if holds else '**Not held**'}: {what}\n" for what, holds in stated)
 
 
-def draws(results: Results, study: str, value: str, rows: Sequence[str] = ()) -> str:
-    """How many draws the cells of a study, or of some of its rows, have: 2, or 1 to 5."""
+def draws(results: Results, study: str, value: str, rows: Sequence[str] = (), data: Sequence[str] = ()) -> str:
+    """How many draws the cells of a study, or of some of its rows or data sets, have: 2, or 1 to 5."""
     numbers = {
         len(found)
-        for data in results.names(study, "data")
+        for name in data or results.names(study, "data")
         for row in rows or results.names(study, "row")
-        if (found := results.values(study, data, row, value))
+        if (found := results.values(study, name, row, value))
     }
     return f"{min(numbers, default=0)}" if len(numbers) < 2 else f"{min(numbers)} to {max(numbers)}"
 
