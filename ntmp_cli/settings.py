@@ -163,8 +163,9 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
 
 
 def _way_to_give(model: type[BaseModel], path: Sequence[str]) -> str:
-    """Commands have options for settings of their own stage, and none for those that hold others."""
-    if len(path) == 1 and get_origin(model.model_fields[path[0]].annotation) is not dict:
+    """Commands have options for settings of their own stage, those of its method included, and none for mappings."""
+    field = model.model_fields.get(path[0])
+    if len(path) == 1 and (field is None or get_origin(field.annotation) is not dict):
         return f"--{path[0].replace('_', '-')}"
     return f"in the file, or --set {'.'.join(path)}=VALUE"
 

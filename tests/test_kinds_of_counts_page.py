@@ -62,7 +62,7 @@ def test_other_methods_stand_beside_the_default_on_their_own_draws() -> None:
     others = text.partition("### Other methods")[2]
     assert line(others.partition("[½, 1]:")[0], "| magic 8 |").split(" | ")[1:3] == ["0.920", "0.900"]
     assert "Draws: 1." in others
-    assert "magic 8, [0, ½]: the default has 0.920, llp-bagce 0.900" in others
+    assert "magic 8, [0, ½]: the default has 0.920, the best other row without labels 0.900 (llp-bagce)" in others
 
 
 def test_fits_with_the_classes_exchanged_are_named() -> None:

@@ -149,3 +149,12 @@ def test_numbers_of_64_bits_are_the_largest_that_a_setting_may_have() -> None:
     settings._require_plain({"seed": 2**64 - 1}, "s.yaml")
     with pytest.raises(UsageError, match="a number of more than 64 bits"):
         settings._require_plain({"seed": 2**64}, "s.yaml")
+
+
+class OfMethod(settings.Settings):
+    settings: Inner
+
+
+def test_a_missing_setting_of_a_method_is_named_as_an_option() -> None:
+    with pytest.raises(UsageError, match=r"^s: prior: required, but not given \(--prior\)$"):
+        settings.build(OfMethod, {"settings": {}}, "s")

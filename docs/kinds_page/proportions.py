@@ -44,8 +44,8 @@ PEERS = """### Other methods for label proportions
 separate environment (bags of 8 and 128). Draws: {draws}. The default beside them has the same draws.
 """
 EXCHANGED = (
-    "Fits that ended with the classes exchanged (AUROC below .5): {fits}. Twelve or sixteen tuples hardly tell a "
-    "network which class is which; its training warns where they do not (z below 3)."
+    "Fits that ended with the classes exchanged (AUROC below .5): {fits}. A training warns if held-out tuples do not "
+    "determine its orientation (z below 3)."
 )
 
 
@@ -100,8 +100,8 @@ def best_of(where: str, means: dict[str, float]) -> list[tuple[str, bool]]:
     if math.isnan(means[DEFAULT]) or not others:
         return []
     best = max(others, key=others.__getitem__)
-    what = f"{where}: the default has {number(means[DEFAULT])}, {best} {number(others[best])}"
-    return [(what, means[DEFAULT] >= others[best] - NEAR_BEST)]
+    other = f"the best other row without labels {number(others[best])} ({best})"
+    return [(f"{where}: the default has {number(means[DEFAULT])}, {other}", means[DEFAULT] >= others[best] - NEAR_BEST)]
 
 
 def near_labels(where: str, size: int, means: dict[str, float]) -> list[tuple[str, bool]]:

@@ -13,4 +13,7 @@ from ntmp_cli.counting.laws import Floats
 def normal_nodes(number: int) -> tuple[Floats, Floats]:
     """Gauss and Hermite's nodes of the standard normal law, and their weights, which add up to 1."""
     at, weights = np.polynomial.hermite_e.hermegauss(number)
-    return at, weights / weights.sum()
+    weights = weights / weights.sum()
+    for shared in (at, weights):
+        shared.setflags(write=False)
+    return at, weights

@@ -11,8 +11,9 @@ An exact count m needs one table for all nodes. The odds of every set of m membe
 
     log P(m | z + b) = log P(m | z) + b·m − Σ_i [log(1 + e^(z_i + b)) − log(1 + e^(z_i))]
 
-(Eq. 29), and P(y_i=1 | z + b, m) does not depend on b. "None" and "at least one" need no table: their closed forms
-(presence.py) use the odds that the nodes have anyway. With τ = 0 this is the Poisson-binomial likelihood alone.
+(Eq. 29), and P(y_i=1 | z + b, m) does not depend on b. If all that is known of every tuple is "none" or "at least one",
+no table is needed: their closed forms (presence.py) use the odds that the nodes have anyway. With τ = 0 this is the
+Poisson-binomial likelihood alone.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from ntmp_cli.counting.presence import presence_moments, presence_of_odds
 from ntmp_cli.counting.recorded import are_records
 
 NODES = 7
-# "None" and "at least one" bend less sharply than counts, so their τ may be large; then few nodes are not exact enough.
+# Tuples of which only presence is known are fitted with spreads up to 5, where 7 nodes are not exact enough.
 PRESENCE_NODES = 15
 # Newton steps to a tuple's mode: at most so many, none longer than this, and none more once all are this short. The
 # nodes need not be centred exactly.
 NEWTON_STEPS = 8
+# With no positive among a thousand likely members the mode is far from 0.
+PRESENCE_NEWTON_STEPS = 20
 LONGEST_STEP = 2.0
 CLOSE = 0.02
 # Scores beyond this are certain; their odds must stay finite at every node.
@@ -79,7 +82,7 @@ class CountObjective:
         nodes = self._nodes(z)
         if self.observed.exact:
             log_prob = count_log_prob(z, self.observed) + nodes.gains(self.observed)
-        elif self.observed.some is not None:
+        elif self.observed.some is not None and nodes.has_all_odds:
             log_prob = presence_of_odds(nodes.odds, self.observed, self.observed.some)[0]
         else:
             log_prob = count_log_prob(z + nodes.at[:, self.observed.owner], self.observed)
@@ -118,7 +121,7 @@ class CountObjective:
             joint = log_prob + nodes.gains(self.observed) + nodes.log_weights
             # The posterior is that without intercept; only σ is averaged over the nodes.
             by_node = (slope + expit(z)) - _share(nodes.odds)
-        elif self.observed.some is not None:
+        elif self.observed.some is not None and nodes.has_all_odds:
             log_prob, by_node = presence_of_odds(nodes.odds, self.observed, self.observed.some)
             joint = log_prob + nodes.log_weights
         else:
@@ -134,7 +137,7 @@ class CountObjective:
         observed, precision = self.observed, self.spread**-2
         odds = np.exp(np.clip(z, -LARGEST_SCORE, LARGEST_SCORE))
         mode = np.zeros(len(observed))
-        for _ in range(NEWTON_STEPS):
+        for _ in range(NEWTON_STEPS if observed.some is None else PRESENCE_NEWTON_STEPS):
             p = _share(odds * np.exp(mode)[observed.owner])
             mean = np.add.reduceat(p, observed.starts)
             bend = np.add.reduceat(p * (1 - p), observed.starts)
@@ -150,7 +153,8 @@ class CountObjective:
         width, (places, weights) = bend**-0.5, normal_nodes(NODES if observed.some is None else PRESENCE_NODES)
         at = mode + width * places[:, None]
         log_weights = (np.log(weights) + places**2 / 2)[:, None] + np.log(width / self.spread) - at**2 * precision / 2
-        return _Nodes(at, log_weights, odds, odds * np.exp(at)[:, observed.owner])
+        has_all_odds = bool((np.abs(z) <= LARGEST_SCORE).all())
+        return _Nodes(at, log_weights, odds, odds * np.exp(at)[:, observed.owner], has_all_odds)
 
     def _count_given(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats | float]:
         """Mean and variance of the count given the observation, if it were normal without it.
@@ -182,6 +186,8 @@ class _Nodes(NamedTuple):
     """(instances) odds without intercept."""
     odds: Floats
     """(Q, instances) odds with it."""
+    has_all_odds: bool
+    """Whether no score was so certain that its odds are those of another one."""
 
     def gains(self, observed: CountObservations) -> Floats:
         """(Q, T) log P(m | z + b) − log P(m | z) of exact counts (Eq. 29)."""

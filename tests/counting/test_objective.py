@@ -155,6 +155,36 @@ def test_presence_under_an_intercept_equals_the_integral_over_all_labels(spread:
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=3e-3)
 
 
+@pytest.mark.parametrize("spread", [1.0, 2.5, 5.0])
+@pytest.mark.parametrize("centre", [-6.0, 0.0, 8.0])
+@pytest.mark.parametrize("is_some", [False, True])
+def test_presence_in_large_tuples_under_large_spreads_is_the_integral(
+    is_some: bool, centre: float, spread: float
+) -> None:
+    """With none among many likely members the mode is far from 0, and the steps to it are many."""
+    z = np.random.default_rng(0).normal(centre, 3, 1002)
+    observed = CountObservations([1000, 2], records([int(is_some), 1], [1000 * is_some, 2]))
+    assert observed.some is not None
+
+    def law(at: Floats) -> Floats:
+        log_none = -np.logaddexp(0, at).sum(axis=-1)
+        return -np.expm1(log_none) if is_some else np.exp(log_none)
+
+    b = np.linspace(-40, 20, 12001)
+    expected = simpson(np.array([law(z[:1000] + one) for one in b]) * norm.pdf(b, scale=spread), x=b)
+    assert CountObjective(observed, spread).log_prob(z)[0] == pytest.approx(np.log(expected), abs=0.06)
+
+
+def test_certain_scores_are_as_certain_under_an_intercept() -> None:
+    observed = CountObservations([3, 3], records([1, 0], [3, 0]))
+    for z in (np.repeat([-400.0, 400.0], 3), np.repeat([-310.0, 310.0], 3)):
+        value, gradient = CountObjective(observed, 2.0).by_tuple(z)
+        without, _ = CountObjective(observed).by_tuple(z)
+        # E[e^b] = e^2 moves small probabilities by 2 nats; the sum of three members by 3b, of variance 36.
+        assert value == pytest.approx(without + np.array([2, 18]), abs=0.5)
+        assert gradient == pytest.approx(np.repeat([1 / 3, -1], 3), abs=1e-6)
+
+
 def test_presence_at_given_odds_is_the_presence_of_scores() -> None:
     observed = presence()
     assert observed.some is not None

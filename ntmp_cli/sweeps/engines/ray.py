@@ -7,8 +7,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+import time
+from collections.abc import Generator, Sequence
+from contextlib import redirect_stdout
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,6 @@ from ntmp_cli.sweeps.calls import Call, CallOutcome, perform
 from ntmp_cli.sweeps.engine import PATIENCE_SECONDS, RETRIES, Resources, engines
 
 STOP_SECONDS = 10
-# Ray starts in five seconds, on a busy machine in half a minute.
 START_SECONDS = 300
 
 
@@ -27,8 +27,13 @@ def ray_cluster(calls: Sequence[Call], resources: Resources) -> Generator[CallOu
     _prepare(resources.address)
     ray = _ray()
     # Ray reports dead workers on stdout, which is for results.
-    with redirect_stdout(sys.stderr), _connected(ray, resources):
-        yield from _outcomes(ray, calls, resources)
+    with redirect_stdout(sys.stderr):
+        connection = _Connection(ray, resources)
+        try:
+            yield from connection.wait()
+            yield from _outcomes(ray, calls, resources)
+        finally:
+            connection.close()
 
 
 def _outcomes(ray: Any, calls: Sequence[Call], resources: Resources) -> Generator[CallOutcome | None]:
@@ -113,35 +118,45 @@ def _ray() -> Any:
     return ray
 
 
-@contextmanager
-def _connected(ray: Any, resources: Resources) -> Iterator[None]:
-    """Start Ray or join a cluster. It has been seen to wait for ever, so a thread does it, which has a time limit.
+class _Connection:
+    """Ray started here, or a cluster joined, by a thread: Ray has been seen to wait for ever while it starts.
 
-    The thread lives as long as the connection: the processes of a node end with the thread that started them.
+    The thread lives as long as the connection, because on Linux the processes of a node end with the thread that
+    started them.
     """
-    errors: list[Exception] = []
-    answered, finished = threading.Event(), threading.Event()
 
-    def connect() -> None:
+    def __init__(self, ray: Any, resources: Resources) -> None:
+        self._ray, self._resources = ray, resources
+        self._error: Exception | None = None
+        self._answered, self._closed = threading.Event(), threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
         try:
-            _init(ray, resources)
+            _init(self._ray, self._resources)
         except Exception as error:  # Ray raises plain exceptions where a node does not start
-            errors.append(error)
-        answered.set()
-        finished.wait()
-
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        if not answered.wait(START_SECONDS):
-            raise _not_started(resources, f"no answer in {START_SECONDS} seconds")
-        if errors:
-            raise _not_started(resources, str(errors[0]).strip().partition("\n")[0])
-        try:
-            yield
+            self._error = error
         finally:
-            ray.shutdown()
-    finally:
-        finished.set()
+            self._answered.set()
+        self._closed.wait()
+        self._ray.shutdown()
+
+    def wait(self) -> Generator[None]:
+        """Yield None at intervals until Ray answers, so that the caller can stop; an error if it does not answer."""
+        end = time.monotonic() + START_SECONDS
+        while not self._answered.wait(PATIENCE_SECONDS):
+            if time.monotonic() > end:
+                raise _not_started(self._resources, f"no answer in {START_SECONDS} seconds")
+            yield None
+        if self._error is not None:
+            reason = str(self._error).strip().partition("\n")[0] or type(self._error).__name__
+            raise _not_started(self._resources, reason) from self._error
+
+    def close(self) -> None:
+        """Disconnect; a start that has not ended yet is undone when it ends."""
+        if self._answered.is_set():
+            self._ray.shutdown()
+        self._closed.set()
 
 
 def _not_started(resources: Resources, reason: str) -> UsageError:
