@@ -128,7 +128,7 @@ class _Connection:
     def __init__(self, ray: Any, resources: Resources) -> None:
         self._ray, self._resources = ray, resources
         self._error: Exception | None = None
-        self._answered, self._closed = threading.Event(), threading.Event()
+        self._answered, self._closed, self._late = threading.Event(), threading.Event(), False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -139,7 +139,8 @@ class _Connection:
         finally:
             self._answered.set()
         self._closed.wait()
-        self._ray.shutdown()
+        if self._late:
+            self._ray.shutdown()
 
     def wait(self) -> Generator[None]:
         """Yield None at intervals until Ray answers, so that the caller can stop; an error if it does not answer."""
@@ -154,7 +155,8 @@ class _Connection:
 
     def close(self) -> None:
         """Disconnect; a start that has not ended yet is undone when it ends."""
-        if self._answered.is_set():
+        self._late = not self._answered.is_set()
+        if not self._late:
             self._ray.shutdown()
         self._closed.set()
 

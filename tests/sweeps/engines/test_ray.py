@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ntmp_cli.app import run
+from ntmp_cli.sweeps.engine import Resources
 from ntmp_cli.sweeps.engines import ray as engine
 
 pytest.importorskip("ray")
@@ -110,3 +111,36 @@ def test_a_start_that_does_not_end_ends_the_sweep_with_a_message(words, message,
     error = capsys.readouterr().err
     assert message in error
     assert "no answer in 0.1 seconds" in error
+
+
+class SlowRay:
+    """Counts its shutdowns; `init` waits until it is released."""
+
+    def __init__(self) -> None:
+        self.released, self.shutdowns, self.undone = threading.Event(), 0, threading.Event()
+
+    def init(self, *_: object, **__: object) -> None:
+        self.released.wait()
+
+    def shutdown(self) -> None:
+        self.shutdowns += 1
+        self.undone.set()
+
+
+def test_a_start_that_ends_after_the_sweep_was_stopped_is_undone():
+    slow = SlowRay()
+    connection = engine._Connection(slow, Resources(jobs=1))
+    assert next(connection.wait()) is None  # here a sweep can be stopped
+    connection.close()
+    assert slow.shutdowns == 0
+    slow.released.set()
+    assert slow.undone.wait(60)
+
+
+def test_a_connection_is_closed_once():
+    slow = SlowRay()
+    slow.released.set()
+    connection = engine._Connection(slow, Resources(jobs=1))
+    assert set(connection.wait()) <= {None}
+    connection.close()
+    assert slow.shutdowns == 1
