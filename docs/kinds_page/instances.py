@@ -37,8 +37,7 @@ The first five rows are ntmp. They score instances, and predict a positive bag i
 the intercept of the bag if one was estimated. In rows with "statistics of the bag", each member has further columns:
 the mean, the minimum and the maximum of every feature in its bag. Bag-level rows learn from statistics of a bag and
 do not score its members. "At least one" assumes that the members of a bag are independent given their features. The
-conformations of one molecule (Musk) are not: rows that see statistics of the bag are better there, and on Musk1 within
-the margin. How trees and
+conformations of one molecule (Musk) are not: rows that see statistics of the bag are better there. How trees and
 intercepts of such bags are fitted was chosen on folds of other seeds (10 and above).
 Draws: {draws}.
 """
